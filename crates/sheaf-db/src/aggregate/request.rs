@@ -114,7 +114,7 @@ pub fn on_collection(
             stages.append(&mut pipeline.stages);
             pipeline.stages = stages;
         }
-        PipelineSource::Generated { .. } if db.catalog().timeseries(ns).is_some() => {}
+        PipelineSource::Generated { .. } if !db.catalog().kind(ns).is_view() => {}
         _ => return Err(not_on_view(ns)),
     }
     Ok((on, pipeline))

@@ -20,6 +20,7 @@ use sheaf_query::timeseries::TimeseriesOptions;
 
 use super::AggregateContext;
 use crate::catalog::Namespace;
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::views::not_on_view;
 use crate::collection::Collection;
@@ -90,17 +91,14 @@ fn writable(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Na
 /// Errors: those of [`writable`], and for a view or a time-series collection.
 fn target(cx: &AggregateContext, name: &ForeignName, stage: &str) -> Result<Namespace> {
     let ns = writable(cx, name, stage)?;
-    let catalog = cx.db().catalog();
-    if catalog.timeseries(&ns).is_some() {
-        return Err(Error::new(
+    match cx.db().catalog().kind(&ns) {
+        NamespaceKind::Missing | NamespaceKind::Collection(_) => Ok(ns),
+        NamespaceKind::View(_) => Err(not_on_view(&ns)),
+        NamespaceKind::TimeSeries(..) => Err(Error::new(
             ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
             format!("{stage} cannot write to a time-series collection: {ns}"),
-        ));
+        )),
     }
-    if catalog.view(&ns).is_some() {
-        return Err(not_on_view(&ns));
-    }
-    Ok(ns)
 }
 
 /// Errors: 17152 if the collection that `$out` replaces is capped.
@@ -211,16 +209,17 @@ fn make_timeseries(
             format!("{target} {why}"),
         ))
     };
-    let Some(existing) = catalog.timeseries(target) else {
-        if catalog.view(target).is_some() {
-            return Err(not_on_view(target));
-        }
-        if catalog.collection(target).is_some() {
+    let existing = match catalog.kind(target) {
+        NamespaceKind::TimeSeries(existing, _) => existing,
+        NamespaceKind::View(_) => return Err(not_on_view(target)),
+        NamespaceKind::Collection(_) => {
             return invalid("is no time-series collection, as $out says with 'timeseries'");
         }
-        let fields = doc! {"timeseries": &options.to_doc()};
-        let options = CollectionOptions::parse(fields.as_raw())?;
-        return db.create_collection(op, temporary, options).map(|_| ());
+        NamespaceKind::Missing => {
+            let fields = doc! {"timeseries": &options.to_doc()};
+            let options = CollectionOptions::parse(fields.as_raw())?;
+            return db.create_collection(op, temporary, options).map(|_| ());
+        }
     };
     if *existing.options != *options {
         return invalid("has other time-series options than $out says");

@@ -15,6 +15,7 @@
 
 pub mod clustered;
 pub mod duplicate_key;
+pub mod kind;
 pub mod namespace;
 pub(crate) mod new_collection;
 pub(crate) mod open;

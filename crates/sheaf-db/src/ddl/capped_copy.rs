@@ -15,6 +15,7 @@ use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, ObjectId, RawDoc, Result};
 use sheaf_storage::Snapshot;
 
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::options::Capped;
 use crate::catalog::views::not_on_view;
@@ -99,7 +100,7 @@ impl Db {
     ) -> Result<()> {
         let source = self.source_of_copy(from)?;
         let catalog = self.catalog();
-        if catalog.collection(to).is_some() || catalog.view(to).is_some() {
+        if catalog.kind(to).exists() {
             return Err(Error::new(
                 ErrorCode::NAMESPACE_EXISTS,
                 format!(
@@ -122,14 +123,15 @@ impl Db {
 
     fn source_of_copy(&self, ns: &Namespace) -> Result<Arc<Collection>> {
         let catalog = self.catalog();
-        if catalog.view(ns).is_some() {
-            return Err(not_on_view(ns));
-        }
-        let Some(collection) = catalog.collection(ns) else {
-            return Err(Error::new(
-                ErrorCode::NAMESPACE_NOT_FOUND,
-                format!("source collection {ns} does not exist"),
-            ));
+        let collection = match catalog.kind(ns) {
+            NamespaceKind::Collection(collection) => collection,
+            NamespaceKind::View(_) | NamespaceKind::TimeSeries(..) => return Err(not_on_view(ns)),
+            NamespaceKind::Missing => {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_NOT_FOUND,
+                    format!("source collection {ns} does not exist"),
+                ));
+            }
         };
         if ns.is_system() || ns.is_oplog() {
             return Err(Error::new(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sheaf_bson::{Error, ErrorCode, Result};
 use sheaf_storage::StorageTransaction;
 
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
@@ -36,21 +37,24 @@ impl Db {
         }
         let _database = self.catalog_writer().lock_database(op, ns.db())?;
         let catalog = self.catalog();
-        if let Some(timeseries) = catalog.timeseries(ns) {
-            let indexes_was = Some(timeseries.buckets.index_list().len());
-            let view = catalog.view(ns).cloned();
-            self.drop_collections(op, &[timeseries.buckets], None, view.as_slice())?;
-            return Ok(Some(Dropped { indexes_was }));
-        }
-        if let Some(view) = catalog.view(ns) {
-            self.drop_views(std::slice::from_ref(view))?;
-            return Ok(Some(Dropped { indexes_was: None }));
-        }
-        let Some(collection) = catalog.collection(ns) else {
-            return Ok(None);
+        let indexes_was = match catalog.kind(ns) {
+            NamespaceKind::Missing => return Ok(None),
+            NamespaceKind::TimeSeries(timeseries, view) => {
+                let indexes = timeseries.buckets.index_list().len();
+                let view = std::slice::from_ref(view);
+                self.drop_collections(op, &[timeseries.buckets], None, view)?;
+                Some(indexes)
+            }
+            NamespaceKind::View(view) => {
+                self.drop_views(std::slice::from_ref(view))?;
+                None
+            }
+            NamespaceKind::Collection(collection) => {
+                let indexes = collection.index_count();
+                self.drop_collections(op, std::slice::from_ref(collection), None, &[])?;
+                Some(indexes)
+            }
         };
-        let indexes_was = Some(collection.index_count());
-        self.drop_collections(op, std::slice::from_ref(collection), None, &[])?;
         Ok(Some(Dropped { indexes_was }))
     }
 

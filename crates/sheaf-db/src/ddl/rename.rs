@@ -5,6 +5,7 @@
 
 use sheaf_bson::{Error, ErrorCode, Result};
 
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
@@ -49,26 +50,27 @@ impl Db {
         let writer = self.catalog_writer();
         let _databases = writer.lock_databases(op, [from.db(), to.db()].into_iter())?;
         let catalog = writer.current();
-        if catalog.timeseries(from).is_some() {
-            return Err(Error::new(
-                ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
-                format!("{from} is a time-series collection, which cannot be renamed"),
-            ));
-        }
-        if catalog.view(from).is_some() {
-            return Err(not_on_view(from));
-        }
-        if catalog.view(to).is_some() {
-            return Err(Error::new(
-                ErrorCode::NAMESPACE_EXISTS,
-                format!("a view already exists with that name: {to}"),
-            ));
-        }
-        let Some(source) = catalog.collection(from) else {
-            return Err(Error::new(
-                ErrorCode::NAMESPACE_NOT_FOUND,
-                format!("Source collection {from} does not exist"),
-            ));
+        let source = match (catalog.kind(from), catalog.kind(to)) {
+            (NamespaceKind::TimeSeries(..), _) => {
+                return Err(Error::new(
+                    ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
+                    format!("{from} is a time-series collection, which cannot be renamed"),
+                ));
+            }
+            (NamespaceKind::View(_), _) => return Err(not_on_view(from)),
+            (_, NamespaceKind::View(_) | NamespaceKind::TimeSeries(..)) => {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_EXISTS,
+                    format!("a view already exists with that name: {to}"),
+                ));
+            }
+            (NamespaceKind::Missing, _) => {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_NOT_FOUND,
+                    format!("Source collection {from} does not exist"),
+                ));
+            }
+            (NamespaceKind::Collection(source), _) => source,
         };
         if let Some(other) = catalog.database_of_other_case(to.db()) {
             return Err(Error::new(

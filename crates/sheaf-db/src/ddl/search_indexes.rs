@@ -15,6 +15,7 @@ use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, ObjectId, RawDoc, Result}
 use sheaf_query::vector::VectorIndexDefinition;
 
 use crate::catalog::ReadView;
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
@@ -286,15 +287,14 @@ impl Db {
 
     fn collection_to_search(&self, ns: &Namespace) -> Result<Arc<Collection>> {
         let catalog = self.catalog();
-        if catalog.view(ns).is_some() || catalog.timeseries(ns).is_some() {
-            return Err(not_on_view(ns));
-        }
-        catalog.collection(ns).cloned().ok_or_else(|| {
-            Error::new(
+        match catalog.kind(ns) {
+            NamespaceKind::Collection(collection) => Ok(collection.clone()),
+            NamespaceKind::View(_) | NamespaceKind::TimeSeries(..) => Err(not_on_view(ns)),
+            NamespaceKind::Missing => Err(Error::new(
                 ErrorCode::NAMESPACE_NOT_FOUND,
                 format!("Collection '{ns}' does not exist."),
-            )
-        })
+            )),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use sheaf_query::timeseries::options::Bucketing;
 use sheaf_query::timeseries::{META, TimeseriesOptions};
 
 use crate::catalog::clustered::ClusteredIndex;
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::new_collection::{check_name, exists_otherwise, new_collection};
 use crate::catalog::options::CollectionOptions;
@@ -121,16 +122,14 @@ impl Db {
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
         let current = catalog.current();
-        if let Some(existing) = current.timeseries(ns) {
+        let kind = current.kind(ns);
+        if let NamespaceKind::TimeSeries(existing, _) = kind {
             return match existing.buckets.options().same(collection_options) {
                 true => Ok(existing.buckets),
                 false => Err(exists_otherwise(&existing.buckets)),
             };
         }
-        let taken = current.view(ns).is_some()
-            || current.collection(ns).is_some()
-            || current.collection(&buckets).is_some();
-        if taken {
+        if kind.exists() || current.collection(&buckets).is_some() {
             return Err(Error::new(
                 ErrorCode::NAMESPACE_EXISTS,
                 format!("{ns} already exists, as a collection or as a view"),
@@ -194,12 +193,14 @@ impl Db {
             return Err(ns_not_found(from));
         };
         let buckets = to.buckets()?;
-        let target = current.timeseries(to);
-        let taken = current.view(to).is_some()
-            || current.collection(to).is_some()
-            || current.collection(&buckets).is_some();
+        let kind = current.kind(to);
+        let is_taken = kind.exists() || current.collection(&buckets).is_some();
+        let target = match kind {
+            NamespaceKind::TimeSeries(target, _) => Some(target),
+            _ => None,
+        };
         if target.is_none() {
-            if taken {
+            if is_taken {
                 return Err(Error::new(
                     ErrorCode::NAMESPACE_EXISTS,
                     format!("{to} already exists, as a collection or as a view"),

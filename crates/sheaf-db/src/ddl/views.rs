@@ -10,6 +10,7 @@ use sheaf_query::matcher::ParseContext;
 use sheaf_query::pipeline::stages::vector_search;
 use sheaf_query::pipeline::{Pipeline, PipelineSource};
 
+use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
@@ -142,11 +143,10 @@ impl Db {
             pipeline: pipeline.to_buf(),
             collator: collation.collator().cloned(),
         };
-        match current.view(ns) {
-            Some(existing) if **existing == view => return Ok(()),
-            Some(_) => return Err(exists(ns)),
-            None if current.collection(ns).is_some() => return Err(exists(ns)),
-            None => {}
+        match current.kind(ns) {
+            NamespaceKind::Missing => {}
+            NamespaceKind::View(existing) if **existing == view => return Ok(()),
+            _ => return Err(exists(ns)),
         }
         if let Some(other) = current.database_of_other_case(ns.db()) {
             return Err(Error::new(
@@ -173,17 +173,20 @@ impl Db {
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
         let current = catalog.current();
-        if current.timeseries(ns).is_some() {
-            return Err(Error::new(
-                ErrorCode::INVALID_OPTIONS,
-                format!("{ns} is a time-series collection: its definition cannot be changed"),
-            ));
-        }
-        let Some(view) = current.view(ns) else {
-            return Err(Error::new(
-                ErrorCode::NAMESPACE_NOT_FOUND,
-                format!("view {ns} does not exist"),
-            ));
+        let view = match current.kind(ns) {
+            NamespaceKind::View(view) => view,
+            NamespaceKind::TimeSeries(..) => {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    format!("{ns} is a time-series collection: its definition cannot be changed"),
+                ));
+            }
+            NamespaceKind::Missing | NamespaceKind::Collection(_) => {
+                return Err(Error::new(
+                    ErrorCode::NAMESPACE_NOT_FOUND,
+                    format!("view {ns} does not exist"),
+                ));
+            }
         };
         let mut view = ViewDefinition::clone(view);
         if let Some(on) = on {

@@ -21,41 +21,15 @@ pub mod stats;
 mod ttl;
 mod update;
 
-use std::sync::Arc;
-
 use sheaf_bson::{Error, ErrorCode, Result};
-use sheaf_query::timeseries::TimeseriesOptions;
 
 use crate::catalog::namespace::Namespace;
-use crate::catalog::snapshot::CatalogSnapshot;
-use crate::collection::Collection;
 use crate::system_names::BUCKETS_PREFIX;
 
+pub use crate::catalog::kind::Timeseries;
 pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;
-
-/// A time-series collection in a catalog snapshot.
-#[derive(Debug, Clone)]
-pub struct Timeseries {
-    /// The collection of buckets, `system.buckets.<name>`.
-    pub buckets: Arc<Collection>,
-    /// Options of the time-series collection, such as `timeField`.
-    pub options: Arc<TimeseriesOptions>,
-}
-
-impl CatalogSnapshot {
-    /// Looks up the time-series collection `ns`; `None` if the name is anything else.
-    pub fn timeseries(&self, ns: &Namespace) -> Option<Timeseries> {
-        // Every time-series collection has a view: for most names the lookup ends here.
-        self.view(ns)?;
-        let buckets = self.collection(&ns.buckets().ok()?)?;
-        Some(Timeseries {
-            buckets: buckets.clone(),
-            options: buckets.options().timeseries()?.clone(),
-        })
-    }
-}
 
 /// Errors: `InvalidNamespace` for a collection of buckets, which clients must not write directly.
 pub(crate) fn check_user_write(ns: &Namespace) -> Result<()> {

@@ -660,10 +660,11 @@ fn entries_meet_what_came_later() {
     }
 }
 
+/// `SHEAF_OPLOG_CASES` sets the number of workloads.
 #[test]
 fn entries_make_the_same_database() {
     let mut runner = TestRunner::new(Config {
-        cases: 60,
+        cases: std::env::var("SHEAF_OPLOG_CASES").map_or(60, |n| n.parse().unwrap()),
         failure_persistence: None,
         ..Config::default()
     });

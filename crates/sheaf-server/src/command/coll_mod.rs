@@ -1,6 +1,7 @@
 //! `collMod`: changes options of a collection or of an index.
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::ddl::coll_mod::CollModResult;
 use sheaf_db::ddl::timeseries::BucketsChange;
 use sheaf_db::timeseries::Timeseries;
@@ -14,11 +15,12 @@ use super::fields;
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
-    if let Some(series) = cx.server.db.catalog().timeseries(&namespace) {
-        return modify_timeseries(cx, &namespace, &series, out);
-    }
-    if cx.server.db.catalog().view(&namespace).is_some() {
-        return modify_view(cx, &namespace);
+    match cx.server.db.catalog().kind(&namespace) {
+        NamespaceKind::TimeSeries(series, _) => {
+            return modify_timeseries(cx, &namespace, &series, out);
+        }
+        NamespaceKind::View(_) => return modify_view(cx, &namespace),
+        NamespaceKind::Missing | NamespaceKind::Collection(_) => {}
     }
     let mut request = DocBuilder::new();
     for element in cx.arguments() {

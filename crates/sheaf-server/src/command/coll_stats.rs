@@ -1,6 +1,7 @@
 //! `collStats`: sizes, counts and indexes of a collection.
 
 use sheaf_bson::{DocBuilder, Error, RawValue};
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::{Collection, Db};
 
 use super::context::CommandContext;
@@ -18,12 +19,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     out.append("ns", namespace.as_str());
-    if let Some(series) = cx.server.db.catalog().timeseries(&namespace) {
-        return append_storage_stats(&cx.server.db, &series.buckets, scale, out);
-    }
-    match cx.server.db.catalog().collection(&namespace) {
-        Some(collection) => append_storage_stats(&cx.server.db, collection, scale, out),
-        None => {
+    match cx.server.db.catalog().kind(&namespace) {
+        NamespaceKind::TimeSeries(series, _) => {
+            append_storage_stats(&cx.server.db, &series.buckets, scale, out)
+        }
+        NamespaceKind::Collection(collection) => {
+            append_storage_stats(&cx.server.db, collection, scale, out)
+        }
+        NamespaceKind::Missing | NamespaceKind::View(_) => {
             append_no_storage_stats(scale, out);
             Ok(())
         }

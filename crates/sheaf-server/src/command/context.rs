@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::label;
 use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::{Namespace, ReadView, StatementContext};
 use sheaf_wire::DocumentSequence;
@@ -79,11 +80,12 @@ impl<'a> CommandContext<'a> {
         let ns = Namespace::new(self.db, collection)?;
         self.report.namespace = Some(ns.clone());
         if self.command.target != Target::View {
-            let catalog = self.server.db.catalog();
-            let is_view = catalog.view(&ns).is_some();
-            let measured = self.command.target == Target::TimeSeries;
-            if is_view && !(measured && catalog.timeseries(&ns).is_some()) {
-                return Err(not_on_view(&ns));
+            match self.server.db.catalog().kind(&ns) {
+                NamespaceKind::Missing | NamespaceKind::Collection(_) => {}
+                NamespaceKind::TimeSeries(..) if self.command.target == Target::TimeSeries => {}
+                NamespaceKind::View(_) | NamespaceKind::TimeSeries(..) => {
+                    return Err(not_on_view(&ns));
+                }
             }
         }
         Ok(ns)

@@ -2,6 +2,7 @@
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode};
 use sheaf_db::Namespace;
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::timeseries::indexes::on_measurements;
 
 use super::batch::{self, CursorSettings, Listing};
@@ -24,18 +25,20 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     let catalog = cx.server.db.catalog();
-    if let Some(series) = catalog.timeseries(&namespace) {
-        let indexes = series.buckets.index_list().iter();
-        let listed = indexes.filter_map(|index| on_measurements(index.spec(), &series.options));
-        return reply(cx, namespace, listed.collect(), batch_size, out);
-    }
-    let Some(collection) = catalog.collection(&namespace) else {
-        return Err(Error::new(
-            ErrorCode::NAMESPACE_NOT_FOUND,
-            format!("ns does not exist: {namespace}"),
-        ));
+    let listed = match catalog.kind(&namespace) {
+        NamespaceKind::Collection(collection) => collection.list_index_docs(),
+        NamespaceKind::TimeSeries(series, _) => {
+            let indexes = series.buckets.index_list().iter();
+            let listed = indexes.filter_map(|index| on_measurements(index.spec(), &series.options));
+            listed.collect()
+        }
+        NamespaceKind::Missing | NamespaceKind::View(_) => {
+            return Err(Error::new(
+                ErrorCode::NAMESPACE_NOT_FOUND,
+                format!("ns does not exist: {namespace}"),
+            ));
+        }
     };
-    let listed = collection.list_index_docs();
     reply(cx, namespace, listed, batch_size, out)
 }
 

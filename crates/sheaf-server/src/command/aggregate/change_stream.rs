@@ -3,6 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
 use sheaf_db::Namespace;
 use sheaf_db::aggregate::AggregateContext;
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::change_stream::event::Watched;
 use sheaf_db::change_stream::token::ResumeToken;
@@ -71,15 +72,15 @@ pub fn run(
         ),
         false => {
             let namespace = cx.collection()?;
-            let catalog = cx.server.db.catalog();
-            if catalog.view(&namespace).is_some() {
-                return Err(match catalog.timeseries(&namespace) {
-                    Some(_) => Error::new(
+            match cx.server.db.catalog().kind(&namespace) {
+                NamespaceKind::Missing | NamespaceKind::Collection(_) => {}
+                NamespaceKind::View(_) => return Err(not_on_view(&namespace)),
+                NamespaceKind::TimeSeries(..) => {
+                    return Err(Error::new(
                         ErrorCode::COMMAND_NOT_SUPPORTED_ON_VIEW,
                         "$changeStream is not supported on a time-series collection",
-                    ),
-                    None => not_on_view(&namespace),
-                });
+                    ));
+                }
             }
             let name = namespace.as_str().to_owned();
             (namespace, name)

@@ -20,8 +20,7 @@ pub(super) fn of_collection(
     namespace: &Namespace,
     spec: RawDoc<'_>,
 ) -> Result<Vec<DocBuf>, Error> {
-    let catalog = cx.server.db.catalog();
-    if catalog.view(namespace).is_some() && catalog.timeseries(namespace).is_none() {
+    if cx.server.db.catalog().kind(namespace).is_view() {
         return Err(not_on_view(namespace));
     }
     match name {

@@ -48,8 +48,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => at + 1,
         };
         let namespace = &request.namespaces[request.ops[at].namespace];
-        let catalog = cx.server.db.catalog();
-        if catalog.view(namespace).is_some() && catalog.timeseries(namespace).is_none() {
+        if cx.server.db.catalog().kind(namespace).is_view() {
             let last = if ordered { at + 1 } else { end };
             for place in at..last {
                 results.failed(

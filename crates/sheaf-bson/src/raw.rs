@@ -39,20 +39,42 @@ fn read_len(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(len).ok()
 }
 
+/// Whether the length prefix equals the number of bytes and the last byte is zero. Every document
+/// read from the engine passes here.
+#[inline]
+fn is_frame(bytes: &[u8]) -> bool {
+    let [a, b, c, d, .., 0] = *bytes else {
+        return false;
+    };
+    usize::try_from(i32::from_le_bytes([a, b, c, d])) == Ok(bytes.len())
+}
+
 impl<'a> RawDoc<'a> {
     /// The document without elements.
     pub const EMPTY: RawDoc<'static> = RawDoc { bytes: EMPTY_BYTES };
 
     /// Checks only the outer frame: the length prefix equals `bytes.len()` and the last byte is
     /// zero.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<RawDoc<'a>, BsonError> {
-        match RawDoc::parse_prefix(bytes)? {
-            (doc, []) => Ok(doc),
-            _ => Err(BsonError::new(
-                "unexpected bytes after the end of the document",
-                doc_len(bytes),
-            )),
+        match is_frame(bytes) {
+            true => Ok(RawDoc { bytes }),
+            false => Err(RawDoc::frame_error(bytes)),
         }
+    }
+
+    /// Why `bytes` are not a document's frame.
+    #[cold]
+    fn frame_error(bytes: &[u8]) -> BsonError {
+        RawDoc::parse_prefix(bytes).map_or_else(
+            |error| error,
+            |_| {
+                BsonError::new(
+                    "unexpected bytes after the end of the document",
+                    doc_len(bytes),
+                )
+            },
+        )
     }
 
     /// Like [`RawDoc::parse`], for a document at the start of `bytes`. Also returns what follows
@@ -91,7 +113,10 @@ impl<'a> RawDoc<'a> {
     /// Errors: `DataCorruptionDetected` when they are not one; the caller adds where they are stored.
     #[inline]
     pub fn stored(bytes: &'a [u8]) -> Result<RawDoc<'a>, Error> {
-        RawDoc::parse(bytes).map_err(not_a_document)
+        match is_frame(bytes) {
+            true => Ok(RawDoc { bytes }),
+            false => Err(not_a_document(RawDoc::frame_error(bytes))),
+        }
     }
 
     /// The document in bytes whose frame was checked before. Debug builds check it again; bytes that are

@@ -29,10 +29,18 @@ pub fn read(
     let found = snapshot
         .get(collection.table(), &record_key(id))
         .into_client_error()?;
-    if let Some(bytes) = &found {
-        RawDoc::stored(bytes).map_err(|e| collection.report_damage(in_record(e, id)))?;
+    match &found {
+        Some(bytes) => match RawDoc::stored(bytes) {
+            Ok(_) => Ok(found),
+            Err(error) => Err(damaged(collection, error, id)),
+        },
+        None => Ok(None),
     }
-    Ok(found)
+}
+
+#[cold]
+fn damaged(collection: &Collection, error: Error, id: &RecordId) -> Error {
+    collection.report_damage(in_record(error, id))
 }
 
 /// Reads single records of one collection at one snapshot.

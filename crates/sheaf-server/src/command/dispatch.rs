@@ -165,8 +165,8 @@ fn operation(
         op = op.with_comment(comment.to_value());
     }
     // The handlers check the type.
-    let bypass = body.get("bypassDocumentValidation");
-    match command.bypasses_validation && bypass.is_some_and(|value| value.is_truthy()) {
+    let bypass = || body.get("bypassDocumentValidation");
+    match command.bypasses_validation && bypass().is_some_and(|value| value.is_truthy()) {
         true => StatementContext::from(op).with_validation_bypassed(),
         false => StatementContext::from(op),
     }

@@ -171,7 +171,7 @@ impl Connection<'_> {
             counters.unpacked(compressor, length, request.length());
         }
         reply.begin(&request);
-        if !handler.is_compressible(request.command_name()) {
+        if request.compressor().is_some() && !handler.is_compressible(request.command_name()) {
             reply.leave_uncompressed();
         }
         let mut called = caught(|| handler.handle(&request, reply));

@@ -6,7 +6,7 @@ use super::context::CommandContext;
 use super::hello::BSON_BYTES_MAX;
 
 /// The MongoDB version whose behaviour clients can rely on.
-pub const COMPATIBLE_VERSION: &str = "8.0.0";
+pub const COMPATIBLE_VERSION: &str = "8.2.0";
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {

@@ -58,7 +58,7 @@ fn append_special(cx: &CommandContext<'_>, name: &str, out: &mut DocBuilder) -> 
     match name {
         FEATURE_COMPATIBILITY_VERSION => {
             out.begin_document(name);
-            out.append("version", "8.0");
+            out.append("version", "8.2");
             out.end();
         }
         "logLevel" => {

@@ -11,8 +11,8 @@ use crate::client::ClientState;
 use crate::repl::ReplicaSet;
 use crate::session::SESSION_TIMEOUT_MINUTES;
 
-/// The newest supported wire version: that of MongoDB 8.0.
-pub const WIRE_VERSION_MAX: i32 = 25;
+/// The newest supported wire version: that of MongoDB 8.2.
+pub const WIRE_VERSION_MAX: i32 = 27;
 /// Maximum size of a document.
 pub const BSON_BYTES_MAX: i32 = 16 * 1024 * 1024;
 /// Maximum number of statements in one write command.

@@ -146,6 +146,46 @@ impl Decimal128 {
         i64::try_from(if negative { -magnitude } else { magnitude }).ok()
     }
 
+    /// The value as an `i64`, rounded half to even; out of range it is the nearest end of the range,
+    /// and NaN is 0.
+    pub fn to_i64_saturating(self) -> i64 {
+        let limit = |negative| if negative { i64::MIN } else { i64::MAX };
+        let (negative, coefficient, exponent) = self.decompose();
+        if self.is_nan() {
+            return 0;
+        }
+        if self.is_infinite() {
+            return limit(negative);
+        }
+        let magnitude = match u32::try_from(exponent) {
+            Ok(exponent) if coefficient > 0 => {
+                let scale = 10u128.checked_pow(exponent);
+                match scale.and_then(|scale| coefficient.checked_mul(scale)) {
+                    Some(magnitude) => magnitude,
+                    None => return limit(negative),
+                }
+            }
+            Ok(_) => 0,
+            Err(_) => match 10u128.checked_pow(exponent.unsigned_abs()) {
+                None => 0,
+                Some(scale) => {
+                    let (whole, rest) = (coefficient / scale, coefficient % scale);
+                    let up = match rest.cmp(&(scale / 2)) {
+                        Ordering::Less => false,
+                        Ordering::Equal => whole % 2 == 1,
+                        Ordering::Greater => true,
+                    };
+                    whole + u128::from(up)
+                }
+            },
+        };
+        match i128::try_from(magnitude) {
+            Ok(magnitude) => i64::try_from(if negative { -magnitude } else { magnitude })
+                .unwrap_or(limit(negative)),
+            Err(_) => limit(negative),
+        }
+    }
+
     /// The nearest double, ties to even; infinite if out of a double's range.
     pub fn to_f64(self) -> f64 {
         let (negative, coefficient, exponent) = self.decompose();

@@ -249,6 +249,17 @@ impl<'a> RawValue<'a> {
         }
     }
 
+    /// The number as an option of a command reads it; `None` if it is not a number. Doubles are
+    /// truncated, decimals rounded half to even; out of range it is the nearest end of the range,
+    /// and NaN is 0.
+    pub fn as_i64_saturating(&self) -> Option<i64> {
+        match *self {
+            RawValue::Double(x) => Some(x as i64),
+            RawValue::Decimal128(d) => Some(d.to_i64_saturating()),
+            _ => self.as_i64_exact(),
+        }
+    }
+
     /// The number as the nearest double; `None` if it is not a number.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {

@@ -81,9 +81,11 @@ pub enum InTransaction {
     End,
 }
 
-/// The levels of `readConcern` beyond `local`, `available` and `majority`, which all commands take.
+/// The levels of `readConcern` beyond `local`, which all commands take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadConcern {
+    /// `majority` and `available`.
+    pub majority: bool,
     /// `snapshot`, outside transactions.
     pub snapshot: bool,
     /// `linearizable`.
@@ -93,30 +95,60 @@ pub struct ReadConcern {
 impl ReadConcern {
     /// No further level.
     pub const LOCAL: ReadConcern = ReadConcern {
+        majority: false,
         snapshot: false,
         linearizable: false,
     };
-    /// `snapshot`.
+    /// All but `linearizable`.
     pub const SNAPSHOT: ReadConcern = ReadConcern {
+        majority: true,
         snapshot: true,
         linearizable: false,
     };
-    /// `linearizable`.
+    /// All but `snapshot`.
     pub const LINEARIZABLE: ReadConcern = ReadConcern {
+        majority: true,
         snapshot: false,
         linearizable: true,
     };
     /// All levels.
     pub const ALL: ReadConcern = ReadConcern {
+        majority: true,
         snapshot: true,
         linearizable: true,
     };
 }
 
+/// What happens to a top-level field that a command does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownArguments {
+    /// It is refused by name.
+    Refused,
+    /// It is ignored, as in MongoDB, whose newer clients may send it.
+    Ignored,
+}
+
+/// Whether a command belongs to version 1 of the Stable API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiV1 {
+    /// It does not.
+    Outside,
+    /// It does, without these options.
+    Inside {
+        /// Options that strict clients cannot give.
+        except: &'static [&'static str],
+    },
+}
+
+impl ApiV1 {
+    /// The command with all of its options.
+    pub const WHOLE: ApiV1 = ApiV1::Inside { except: &[] };
+}
+
 /// Which write concern a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// None.
+    /// None: a write concern is refused.
     Not,
     /// The one that is given.
     AsGiven,
@@ -234,6 +266,10 @@ pub struct Command {
     pub read_concern: ReadConcern,
     /// The `writeConcern` that it waits for.
     pub write_concern: Waits,
+    /// What happens to top-level fields that it does not know.
+    pub unknown_arguments: UnknownArguments,
+    /// Whether it belongs to version 1 of the Stable API.
+    pub api_v1: ApiV1,
     /// Whether it takes `bypassDocumentValidation`.
     pub bypasses_validation: bool,
     /// What `maxTimeMS` means.

@@ -288,3 +288,31 @@ fn conversions_of_decimals() {
     );
     assert_eq!(RawValue::Double(2.5).as_i64_exact(), None);
 }
+
+#[test]
+fn decimals_rounded_to_an_integer() {
+    let rounded = |s: &str| s.parse::<Decimal128>().unwrap().to_i64_saturating();
+    for (text, wanted) in [
+        ("0.5", 0),
+        ("0.50001", 1),
+        ("1.5", 2),
+        ("2.5", 2),
+        ("-1.5", -2),
+        ("-0.5", 0),
+        ("30E-1", 3),
+        ("3E+2", 300),
+        ("1E-6000", 0),
+        ("9223372036854775807", i64::MAX),
+        ("9223372036854775807.4", i64::MAX),
+        ("-9223372036854775808", i64::MIN),
+        ("9223372036854775808", i64::MAX),
+        ("-1E+40", i64::MIN),
+        ("9E+6111", i64::MAX),
+        ("0E+6000", 0),
+        ("Infinity", i64::MAX),
+        ("-Infinity", i64::MIN),
+        ("NaN", 0),
+    ] {
+        assert_eq!(rounded(text), wanted, "{text}");
+    }
+}

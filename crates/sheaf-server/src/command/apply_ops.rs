@@ -37,7 +37,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     "applyOps command no longer supports the 'preCondition' option",
                 ));
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let db = cx.server.db.clone();

@@ -10,6 +10,9 @@ use super::context::CommandContext;
 use crate::observe;
 use crate::session::cursors::ClientCursor;
 
+/// The collection that cursors name which read none.
+pub const LISTING: &str = "system.listing";
+
 /// Documents in a first batch if the client gives no `batchSize`.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;
 
@@ -112,6 +115,7 @@ pub fn reply_with_cursor(
             reply_namespace: settings.reply_namespace.clone(),
             originating_command: originating_command(cx),
             lsid: cx.generic.lsid.map(|lsid| lsid.to_buf()),
+            api: cx.generic.api,
             txn_number: cx.transaction.map(|transaction| transaction.number),
             no_timeout: settings.no_timeout,
             max_time_left: time_left(cx),

@@ -18,7 +18,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
                 to = Some(Namespace::new(cx.db, fields::string(NAME, &element)?)?);
             }
             "size" => limit = Some(Capped::parse_size(NAME, element.value())?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let to = to.ok_or_else(|| fields::missing(NAME, "toCollection"))?;

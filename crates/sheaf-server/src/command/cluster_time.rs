@@ -10,7 +10,7 @@
 //! authentication, and received signatures are not verified. See the manual, "Causal Consistency
 //! and Read and Write Concerns", and the drivers' specification of causal consistency.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue, Timestamp};
 
 use super::fields;
 use crate::parameters::Parameter;
@@ -61,37 +61,6 @@ pub fn parse(element: &RawElement<'_>) -> Result<Timestamp, Error> {
         Some(_) => Err(wrong("clusterTime", "timestamp")),
         None => Err(fields::missing("$clusterTime", "clusterTime")),
     }
-}
-
-/// `afterClusterTime` of a `readConcern`.
-/// Errors: `TypeMismatch`; `InvalidOptions` for time 0, together with `atClusterTime`, and with the
-/// levels `available` and `linearizable`, which cannot wait.
-pub fn after_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
-    let invalid = |message: &str| Err(Error::new(ErrorCode::INVALID_OPTIONS, message));
-    let time = match concern.get("afterClusterTime") {
-        None => return Ok(None),
-        Some(RawValue::Timestamp(time)) => time,
-        Some(_) => {
-            return Err(Error::new(
-                ErrorCode::TYPE_MISMATCH,
-                "BSON field 'readConcern.afterClusterTime' is the wrong type, expected type 'timestamp'",
-            ));
-        }
-    };
-    if time.as_u64() == 0 {
-        return invalid("readConcern.afterClusterTime cannot be a null timestamp");
-    }
-    if concern.get("atClusterTime").is_some() {
-        return invalid(
-            "readConcern.afterClusterTime and readConcern.atClusterTime cannot be given together",
-        );
-    }
-    if let Some(RawValue::String("available" | "linearizable")) = concern.get("level") {
-        return invalid(
-            "readConcern.afterClusterTime can be given only with the levels 'local', 'majority' and 'snapshot'",
-        );
-    }
-    Ok(Some(time))
 }
 
 /// Advances the clock to the cluster time that the client sent, if that is later.

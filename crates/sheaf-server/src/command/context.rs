@@ -11,8 +11,8 @@ use sheaf_db::{Namespace, ReadView, StatementContext};
 use sheaf_wire::DocumentSequence;
 
 use super::fields::unknown_field;
-use super::generic_arguments::{GenericArguments, is_generic};
-use crate::command_facts::{Command, Target};
+use super::generic_arguments::{GenericArguments, arguments, arguments_as_sent};
+use crate::command_facts::{Command, Target, UnknownArguments};
 use crate::connection::ConnectionState;
 use crate::op_report::OpReport;
 use crate::server::Server;
@@ -98,13 +98,15 @@ impl<'a> CommandContext<'a> {
             .ok_or_else(|| Error::new(ErrorCode::FAILED_TO_PARSE, "the command is empty"))
     }
 
-    /// The command's own arguments: every field after the first that is not a
-    /// generic argument.
+    /// The command's own arguments: every field after the first that is not a generic argument.
+    /// Null and undefined count as absent.
     pub fn arguments(&self) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
-        self.body
-            .iter()
-            .skip(1)
-            .filter(|element| !is_generic(element.key()))
+        arguments(self.body)
+    }
+
+    /// As [`CommandContext::arguments`], with those that are null or undefined.
+    pub fn arguments_as_sent(&self) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
+        arguments_as_sent(self.body)
     }
 
     /// The document sequence named `identifier`. Does not look in the body.
@@ -118,8 +120,8 @@ impl<'a> CommandContext<'a> {
     /// The view that the command reads: the newest state of a collection, the snapshot of its
     /// transaction, or the snapshot that `readConcern.level: "snapshot"` requests.
     pub fn view(&self, namespace: &Namespace) -> Result<ReadView, Error> {
-        if self.generic.read_concern_level == Some("snapshot") && self.transaction.is_none() {
-            let at = self.generic.at_cluster_time;
+        if self.generic.read_concern.level == Some("snapshot") && self.transaction.is_none() {
+            let at = self.generic.read_concern.at_cluster_time;
             let db = &self.server.db;
             let (view, time) = db.view_at(&self.op, namespace, at)?;
             self.snapshot_time.set(Some(time));
@@ -144,37 +146,19 @@ impl<'a> CommandContext<'a> {
         }
     }
 
-    /// The error for a field unknown to the command.
-    pub fn unknown_field(&self, element: &RawElement<'_>) -> Error {
-        unknown_field(self.command.name, element.key())
+    /// Rejects a field unknown to the command, unless the command ignores such fields.
+    pub fn unknown_field(&self, element: &RawElement<'_>) -> Result<(), Error> {
+        match self.command.unknown_arguments {
+            UnknownArguments::Ignored => Ok(()),
+            UnknownArguments::Refused => Err(unknown_field(self.command.name, element.key())),
+        }
     }
 
     /// Rejects every argument except the generic ones, for commands without arguments.
     pub fn no_arguments(&self) -> Result<(), Error> {
         match self.arguments().next() {
-            Some(element) => Err(self.unknown_field(&element)),
+            Some(element) => self.unknown_field(&element),
             None => Ok(()),
         }
-    }
-}
-
-/// Rejects a read concern level that the command does not support outside a transaction.
-pub fn check_read_concern(command: &Command, level: Option<&str>) -> Result<(), Error> {
-    let refused = match level {
-        Some("snapshot") => !command.read_concern.snapshot,
-        Some("linearizable") => !command.read_concern.linearizable,
-        // Only for transactions.
-        Some("serializable") => true,
-        _ => false,
-    };
-    match (refused, level) {
-        (true, Some(level)) => Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            format!(
-                "{} does not support read concern level '{level}'",
-                command.name
-            ),
-        )),
-        _ => Ok(()),
     }
 }

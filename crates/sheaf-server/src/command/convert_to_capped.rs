@@ -14,12 +14,13 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     for element in cx.arguments() {
         match element.key() {
             "size" => limit = Some(Capped::parse_size(NAME, element.value())?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let limit = limit.ok_or_else(|| fields::missing(NAME, "size"))?;
     let db = cx.server.db.clone();
     db.convert_to_capped(&cx.op, &namespace, limit)?;
-    cx.server.cursors.kill_where(|ns, _| *ns == namespace);
+    let why = format!("collection converted to capped: {}", namespace.as_str());
+    cx.server.cursors.kill_plans(&why, |ns| *ns == namespace);
     Ok(())
 }

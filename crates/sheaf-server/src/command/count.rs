@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, Error, RawElement, RawValue};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue};
 use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
@@ -17,18 +17,41 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
     for element in arguments {
         match element.key() {
             "query" => spec.filter = fields::optional_document(NAME, &element)?,
-            "limit" => {
-                let limit = fields::integer(NAME, &element)?.unsigned_abs();
-                spec.limit = (limit > 0).then_some(limit);
-            }
+            "limit" => spec.limit = limit(element.value())?,
             "skip" => spec.skip = fields::non_negative(NAME, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => spec.collation = fields::collation(NAME, &element)?,
+            // About mirrored reads, which there are not.
+            "mirrored" => drop(fields::strict_boolean(NAME, &element)?),
             "fields" => {}
             other => return Err(unknown_field(NAME, other)),
         }
     }
     Ok(spec)
+}
+
+/// `limit` of a count: `None` for 0, which is no limit.
+/// Errors: `BadValue` for what is no number or has no absolute value; `FailedToParse` for a number
+/// that is not an integer.
+fn limit(value: RawValue<'_>) -> Result<Option<u64>, Error> {
+    if !value.is_number() {
+        return Err(Error::bad_value(format!(
+            "BSON field 'count.limit' must be a number, not {}",
+            value.type_name()
+        )));
+    }
+    let Some(limit) = value.as_i64_exact() else {
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            "BSON field 'count.limit' must be an integer that fits 64 bits",
+        ));
+    };
+    match limit.checked_abs() {
+        Some(limit) => Ok((limit > 0).then_some(limit.unsigned_abs())),
+        None => Err(Error::bad_value(
+            "BSON field 'count.limit' must not be the smallest integer",
+        )),
+    }
 }
 
 /// Runs the command.

@@ -19,7 +19,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "backupDir" => folder = Some(Path::new(fields::string(NAME, &element)?)),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let folder = folder.ok_or_else(|| fields::missing(NAME, "backupDir"))?;

@@ -27,7 +27,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             // The only voting member is this node, which votes by building the index.
             "commitQuorum" => check_commit_quorum(element.value())?,
             "ignoreUnknownIndexOptions" => ignores_unknown = fields::boolean(NAME, &element)?,
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     if !has_indexes {

@@ -32,7 +32,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         ..Shown::default()
     };
     let mut filter = DocBuilder::new();
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         match element.key() {
             "$all" => {
                 let all = fields::boolean(NAME, &element)?;

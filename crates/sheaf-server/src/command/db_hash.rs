@@ -35,7 +35,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 // An empty list means all collections, as no list does.
                 wanted = (!names.is_empty()).then_some(names);
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let mut collections = collections(cx);

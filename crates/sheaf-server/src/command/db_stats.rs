@@ -17,7 +17,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "freeStorage" => {
                 free_storage = fields::integer(NAME, &element)? != 0;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let stats = cx.server.db.database_stats(cx.db)?;

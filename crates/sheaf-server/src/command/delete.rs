@@ -22,7 +22,7 @@ pub fn parse_statement<'a>(
         ..Default::default()
     };
     let (mut filter, mut limit) = (None, None);
-    for element in statement.iter() {
+    for element in fields::given(statement) {
         match element.key() {
             "q" => filter = Some(fields::document(NAME, &element)?),
             "limit" => {
@@ -57,9 +57,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "deletes" => {}
-            "ordered" => ordered = fields::boolean(NAME, &element)?,
+            "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
-            _ => return Err(cx.unknown_field(&element)),
+            "bypassDocumentValidation" => drop(fields::boolean(NAME, &element)?),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let statements = statements(cx, "deletes")?;

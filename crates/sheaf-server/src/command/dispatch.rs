@@ -12,11 +12,11 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::{OpContext, StatementContext};
 
-use super::context::{CommandContext, check_read_concern};
+use super::context::CommandContext;
 use super::fields::unknown_field;
 use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
-use super::{Command, Kind, Request, Row, Run, cluster_time, find, write_reply};
+use super::{Command, Kind, Request, Row, Run, api_version, cluster_time, find, write_reply};
 use crate::command_facts::{Database, InTransaction, MaxTime, Waits};
 use crate::connection::ConnectionState;
 use crate::observe;
@@ -41,6 +41,9 @@ pub fn dispatch(
     check_database(command, request.name, db)?;
     check_sequences(command, request)?;
     let mut generic = GenericArguments::parse(command.name, body)?;
+    if generic.api.is_strict() {
+        api_version::check_strict(command, request.name, body)?;
+    }
     connection.has_session = generic.lsid.is_some() || generic.cluster_time.is_some();
     admit(server, command, db, &mut generic)?;
     let op = operation(command, body, &generic);
@@ -50,7 +53,7 @@ pub fn dispatch(
         Numbered::Not | Numbered::Retryable(_) => None,
     };
     if transaction.is_none() {
-        check_read_concern(command, generic.read_concern_level)?;
+        generic.read_concern.check(command, body)?;
     }
     if let Some(time) = generic.cluster_time {
         cluster_time::hear(server, time)?;
@@ -101,9 +104,15 @@ pub fn dispatch(
 fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
     find(name).ok_or_else(|| {
         server.metrics.unknown_command();
+        let hint = match name {
+            "saslStart" | "saslContinue" | "authenticate" => {
+                "; this server has no users: connect without user and password"
+            }
+            _ => "",
+        };
         Error::new(
             ErrorCode::COMMAND_NOT_FOUND,
-            format!("no such command: '{name}'"),
+            format!("no such command: '{name}'{hint}"),
         )
     })
 }
@@ -142,6 +151,12 @@ fn admit(
         Some(set) if set.config().is_none() => refuse_uninitiated(command, db)?,
         Some(_) => {}
         None => generic.write_concern.check_standalone()?,
+    }
+    if generic.has_write_concern && command.write_concern == Waits::Not {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("Command {} does not support writeConcern", command.name),
+        ));
     }
     if !generic.has_write_concern && command.write_concern == Waits::OrDefault {
         let defaults = server.rw_concern.read();
@@ -205,7 +220,7 @@ fn run_numbered(
     numbered: Numbered,
     reply: &mut DocBuilder,
 ) -> Result<(), Error> {
-    if let Some(time) = cx.generic.after_cluster_time {
+    if let Some(time) = cx.generic.read_concern.after_cluster_time {
         cx.server.db.wait_for_time(&cx.op, time)?;
     }
     match numbered {
@@ -250,7 +265,7 @@ fn run_durable(
     if cx.command.changes_catalog {
         write_reply::append_write_concern(cx, reply);
     }
-    match cx.generic.read_concern_level {
+    match cx.generic.read_concern.level {
         Some("majority" | "linearizable" | "snapshot") => cx.server.db.sync(),
         _ => Ok(()),
     }

@@ -31,6 +31,8 @@ pub fn parse<'a>(
                     .map_err(|e| Error::bad_value(format!("distinct.key: {e}")))?;
                 key = Some(path);
             }
+            // About mirrored reads, which there are not.
+            "mirrored" => drop(fields::strict_boolean(NAME, &element)?),
             "query" => spec.filter = fields::optional_document(NAME, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => spec.collation = fields::collation(NAME, &element)?,

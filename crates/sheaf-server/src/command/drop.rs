@@ -14,7 +14,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let Some(dropped) = cx.server.db.drop_collection(&cx.op, &namespace)? else {
         return Ok(());
     };
-    cx.server.cursors.kill_where(|ns, _| *ns == namespace);
+    let why = format!("collection dropped: {}", namespace.as_str());
+    cx.server.cursors.kill_plans(&why, |ns| *ns == namespace);
     if let Some(indexes_was) = dropped.indexes_was {
         out.append("nIndexesWas", indexes_was as i32);
     }

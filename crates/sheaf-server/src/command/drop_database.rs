@@ -3,6 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 use sheaf_db::system_names::is_internal_database;
 
+use super::batch::LISTING;
 use super::context::CommandContext;
 use super::fields;
 
@@ -25,7 +26,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     if cx.server.db.drop_database(&cx.op, cx.db)? {
         let db = cx.db.to_owned();
-        cx.server.cursors.kill_where(|ns, _| ns.db() == db);
+        let why = format!("database dropped: {db}");
+        let cursors = &cx.server.cursors;
+        // A listing was made at once, and can be read on.
+        cursors.kill_plans(&why, |ns| ns.db() == db && ns.collection() != LISTING);
         out.append("dropped", cx.db);
     }
     Ok(())

@@ -11,7 +11,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     const NAME: &str = "dropIndexes";
     let namespace = cx.collection()?;
     let mut selector = None;
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         match element.key() {
             "index" => {
                 selector = Some(match element.value() {
@@ -33,7 +33,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     }
                 });
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let selector = selector.ok_or_else(|| fields::missing(NAME, "index"))?;

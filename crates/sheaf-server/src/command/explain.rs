@@ -16,20 +16,24 @@ use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
-use super::generic_arguments::is_generic;
-use super::{aggregate, count, delete, distinct, fields, update};
+use super::generic_arguments::arguments;
+use super::{aggregate, api_version, count, delete, distinct, fields, update};
 use crate::command_facts::ExplainedAs;
 use crate::host::host_name;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "explain";
-    let command = fields::document(NAME, &cx.first()?)?;
+    let first = cx.first()?;
+    if fields::is_absent(first.value()) {
+        return Err(fields::missing(NAME, NAME));
+    }
+    let command = fields::document(NAME, &first)?;
     let mut verbosity = Verbosity::AllPlansExecution;
     for element in cx.arguments() {
         match element.key() {
             "verbosity" => verbosity = Verbosity::parse(fields::string(NAME, &element)?)?,
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     explain(cx, command, verbosity, out)
@@ -44,17 +48,25 @@ pub fn explain(
 ) -> Result<(), Error> {
     let first = command.first().ok_or_else(|| {
         Error::new(
-            ErrorCode::FAILED_TO_PARSE,
-            "explain needs a command to explain",
+            ErrorCode::COMMAND_NOT_FOUND,
+            "Explain failed due to unknown command: explain needs a command to explain",
         )
     })?;
-    let row = super::find(first.key());
-    let Some(explained_as) = row.and_then(|row| row.command.explained) else {
+    let Some(row) = super::find(first.key()) else {
         return Err(Error::new(
             ErrorCode::COMMAND_NOT_FOUND,
             format!("Explain failed due to unknown command: {}", first.key()),
         ));
     };
+    let Some(explained_as) = row.command.explained else {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            format!("Cannot explain cmd: {}", first.key()),
+        ));
+    };
+    if cx.generic.api.is_strict() {
+        api_version::check_strict(&row.command, first.key(), command)?;
+    }
     let Some(collection) = first.value().as_str() else {
         return Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,
@@ -70,10 +82,7 @@ pub fn explain(
     }
     let view = cx.view(&namespace)?;
     out.append("explainVersion", "1");
-    let arguments = command
-        .iter()
-        .skip(1)
-        .filter(|element| !is_generic(element.key()));
+    let arguments = arguments(command);
     let explained = |query, options| Explained {
         view: &view,
         op: &cx.op,
@@ -148,10 +157,7 @@ fn explain_on_view(
     verbosity: Verbosity,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let arguments = command
-        .iter()
-        .skip(1)
-        .filter(|element| !is_generic(element.key()));
+    let arguments = arguments(command);
     let plain = |stages, collation| aggregate::ViewRequest {
         pipeline: stages,
         hint: None,
@@ -216,16 +222,12 @@ fn explain_modify(
             let statement = update::parse_statement(only_statement(command, "updates")?, let_vars)?;
             series_explain::explain_update(&target, series, &statement, out)
         }
-        _ => {
-            let arguments = command.iter().skip(1);
-            let arguments = arguments.filter(|element| !is_generic(element.key()));
-            match find_and_modify::parse(arguments)? {
-                Change::Remove(statement) => {
-                    series_explain::explain_delete(&target, series, &statement, out)
-                }
-                Change::Update(_) => Err(refuse_find_and_update(namespace)),
+        _ => match find_and_modify::parse(arguments(command))? {
+            Change::Remove(statement) => {
+                series_explain::explain_delete(&target, series, &statement, out)
             }
-        }
+            Change::Update(_) => Err(refuse_find_and_update(namespace)),
+        },
     }
 }
 

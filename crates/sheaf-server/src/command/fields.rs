@@ -59,6 +59,30 @@ pub fn collation(command: &str, element: &RawElement<'_>) -> Result<CollationCho
     CollationChoice::parse(document(command, element)?)
 }
 
+/// Whether a value counts as absent wherever an argument is optional: null and undefined.
+#[inline]
+pub fn is_absent(value: RawValue<'_>) -> bool {
+    matches!(value, RawValue::Null | RawValue::Undefined)
+}
+
+/// Whether an argument is given: null and undefined count as absent, except where null is a value
+/// of the wrong type.
+#[inline]
+pub fn is_given(element: &RawElement<'_>) -> bool {
+    !is_absent(element.value()) || matches!(element.key(), "hint" | "pipeline" | "u" | "updateMods")
+}
+
+/// The elements of `doc` that are given.
+pub fn given<'a>(doc: RawDoc<'a>) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
+    doc.iter().filter(is_given)
+}
+
+/// The value of a field that is given: null and undefined count as absent.
+pub fn get_given<'a>(doc: RawDoc<'a>, name: &str) -> Option<RawElement<'a>> {
+    let element = doc.get_element(name)?;
+    (!is_absent(element.value())).then_some(element)
+}
+
 /// A boolean. Numbers other than zero count as true; zero and null count as false.
 pub fn boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
     match element.value() {
@@ -73,53 +97,53 @@ pub fn boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
     }
 }
 
-/// An integer. Fractions are truncated; out-of-range values saturate; NaN is an error.
+/// A boolean, where numbers are refused; null counts as false.
+pub fn strict_boolean(command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
+    match element.value() {
+        RawValue::Boolean(b) => Ok(b),
+        RawValue::Null | RawValue::Undefined => Ok(false),
+        _ => Err(wrong_type(command, element, "bool")),
+    }
+}
+
+/// An integer. Doubles are truncated, decimals rounded half to even; out-of-range values saturate,
+/// and NaN is 0.
 pub fn integer(command: &str, element: &RawElement<'_>) -> Result<i64, Error> {
-    let value = element.value();
-    if !value.is_number() {
-        return Err(wrong_type(command, element, "[long, int, decimal, double]"));
-    }
-    match (value.as_i64_exact(), value.as_f64()) {
-        (Some(n), _) => Ok(n),
-        // As in MongoDB, fractions are truncated and out-of-range values saturate.
-        (None, Some(f)) if !f.is_nan() => Ok(f as i64),
-        _ => Err(Error::new(
-            ErrorCode::FAILED_TO_PARSE,
-            format!("BSON field '{command}.{}' must be a number", element.key()),
-        )),
-    }
+    element
+        .value()
+        .as_i64_saturating()
+        .ok_or_else(|| wrong_type(command, element, "[long, int, decimal, double]"))
 }
 
 /// An integer that must not be negative.
 pub fn non_negative(command: &str, element: &RawElement<'_>) -> Result<u64, Error> {
     let n = integer(command, element)?;
     u64::try_from(n).map_err(|_| {
-        Error::new(
-            ErrorCode(51024),
-            format!(
-                "BSON field '{}' value must be >= 0, actual value '{n}'",
-                element.key()
-            ),
-        )
+        Error::bad_value(format!(
+            "BSON field '{}' value must be >= 0, actual value '{n}'",
+            element.key()
+        ))
     })
 }
 
 /// `maxTimeMS`: 0 (no limit) to 2^31 - 1.
-pub fn max_time_ms(element: &RawElement<'_>) -> Result<u64, Error> {
+pub fn max_time_ms(command: &str, element: &RawElement<'_>) -> Result<u64, Error> {
     let value = element.value();
+    if !value.is_number() {
+        return Err(wrong_type(command, element, "[long, int, decimal, double]"));
+    }
     let Some(n) = value.as_i64_exact() else {
-        let message = if value.is_number() {
-            format!("{} has non-integral value", element.key())
-        } else {
-            format!("{} must be a number", element.key())
-        };
-        return Err(Error::bad_value(message));
+        return Err(Error::new(
+            ErrorCode::FAILED_TO_PARSE,
+            format!("{} has non-integral value", element.key()),
+        ));
     };
     match u64::try_from(n) {
         Ok(ms) if ms <= i32::MAX as u64 => Ok(ms),
         _ => Err(Error::bad_value(format!(
-            "{n} value for {} is out of range",
-            element.key()
+            "{n} value for {} is out of range [0, {}]",
+            element.key(),
+            i32::MAX
         ))),
     }
 }

@@ -49,25 +49,26 @@ impl<'a> FindRequest<'a> {
                 }
                 "min" => spec.min = non_empty(fields::document(NAME, &element)?),
                 "max" => spec.max = non_empty(fields::document(NAME, &element)?),
-                "returnKey" => spec.return_key = fields::boolean(NAME, &element)?,
-                "showRecordId" => spec.show_record_id = fields::boolean(NAME, &element)?,
+                "returnKey" => spec.return_key = fields::strict_boolean(NAME, &element)?,
+                "showRecordId" => spec.show_record_id = fields::strict_boolean(NAME, &element)?,
                 "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
                 "batchSize" => request.batch_size = Some(fields::non_negative(NAME, &element)?),
-                "singleBatch" => request.single_batch = fields::boolean(NAME, &element)?,
+                "singleBatch" => request.single_batch = fields::strict_boolean(NAME, &element)?,
                 "noCursorTimeout" => {
-                    request.no_cursor_timeout = fields::boolean(NAME, &element)?;
+                    request.no_cursor_timeout = fields::strict_boolean(NAME, &element)?;
                 }
                 "allowDiskUse" => {
-                    request.allow_disk_use = Some(fields::boolean(NAME, &element)?);
+                    request.allow_disk_use = Some(fields::strict_boolean(NAME, &element)?);
                 }
-                // Meaningful only on shards; ignored.
-                "allowPartialResults" | "oplogReplay" => {
-                    fields::boolean(NAME, &element)?;
+                // About shards, mirrored reads and caches that there are not; ignored.
+                "allowPartialResults" | "oplogReplay" | "mirrored" | "readOnce" => {
+                    fields::strict_boolean(NAME, &element)?;
                 }
-                "tailable" => request.tailable = fields::boolean(NAME, &element)?,
-                "awaitData" => request.await_data = fields::boolean(NAME, &element)?,
+                "tailable" => request.tailable = fields::strict_boolean(NAME, &element)?,
+                "awaitData" => request.await_data = fields::strict_boolean(NAME, &element)?,
                 "collation" => spec.collation = fields::collation(NAME, &element)?,
-                other => return Err(super::fields::unknown_field(NAME, other)),
+                "term" => drop(fields::integer(NAME, &element)?),
+                other => return Err(fields::unknown_field(NAME, other)),
             }
         }
         request.check_tailable()?;

@@ -41,6 +41,9 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
             "fields" => projection = fields::optional_document(NAME, &element)?,
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
             "collation" => spec.collation = fields::collation(NAME, &element)?,
+            // Drivers may send what only a find means.
+            "batchSize" => drop(fields::non_negative(NAME, &element)?),
+            "singleBatch" => drop(fields::strict_boolean(NAME, &element)?),
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use sheaf_bson::{Error, ErrorCode, RawDoc, RawValue, Timestamp};
+use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 
 use super::cluster_time;
 use super::fields::{self, unknown_field};
+use super::read_concern::ReadConcernArgument;
+use crate::api_parameters::ApiParameters;
 use crate::write_concern::WriteConcern;
 
 /// Arguments that every command accepts; see the manual, "Database Commands".
@@ -17,22 +19,18 @@ pub struct GenericArguments<'a> {
     pub comment: Option<RawValue<'a>>,
     /// `lsid`.
     pub lsid: Option<RawDoc<'a>>,
-    /// `readConcern.level`.
-    pub read_concern_level: Option<&'a str>,
-    /// `readConcern.atClusterTime`.
-    pub at_cluster_time: Option<Timestamp>,
-    /// `readConcern.afterClusterTime`.
-    pub after_cluster_time: Option<Timestamp>,
+    /// `readConcern`.
+    pub read_concern: ReadConcernArgument<'a>,
     /// `$clusterTime`.
     pub cluster_time: Option<Timestamp>,
-    /// A non-empty `readConcern` was given.
-    pub has_read_concern: bool,
     /// `writeConcern`.
     pub write_concern: WriteConcern,
     /// A `writeConcern` was given.
     pub has_write_concern: bool,
     /// `txnNumber`, `autocommit`, `startTransaction`.
     pub transaction: RawTransactionArguments,
+    /// `apiVersion`, `apiStrict`, `apiDeprecationErrors`.
+    pub api: ApiParameters,
 }
 
 /// The transaction arguments as received, not yet checked.
@@ -80,76 +78,70 @@ pub fn is_generic(name: &str) -> bool {
     )
 }
 
+/// The arguments of a command document that are not generic. Null and undefined count as absent.
+pub fn arguments<'a>(body: RawDoc<'a>) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
+    arguments_as_sent(body).filter(fields::is_given)
+}
+
+/// As [`arguments`], with those that are null or undefined.
+pub fn arguments_as_sent<'a>(body: RawDoc<'a>) -> impl Iterator<Item = RawElement<'a>> + use<'a> {
+    body.iter()
+        .skip(1)
+        .filter(|element| !is_generic(element.key()))
+}
+
 impl<'a> GenericArguments<'a> {
-    /// Parses the generic arguments of a command document.
+    /// Parses the generic arguments of a command document. Null and undefined count as absent.
     pub fn parse(command: &str, body: RawDoc<'a>) -> Result<Self, Error> {
         let mut generic = GenericArguments::default();
         for element in body.iter().skip(1) {
-            match element.key() {
-                "maxTimeMS" => {
-                    let ms = fields::max_time_ms(&element)?;
-                    generic.max_time = (ms > 0).then(|| Duration::from_millis(ms));
-                }
-                "comment" => generic.comment = Some(element.value()),
-                "lsid" => {
-                    let lsid = fields::document(command, &element)?;
-                    check_lsid(lsid)?;
-                    generic.lsid = Some(lsid);
-                }
-                "readConcern" => {
-                    let concern = fields::document(command, &element)?;
-                    generic.read_concern_level = read_concern(concern)?;
-                    generic.at_cluster_time = at_cluster_time(concern)?;
-                    generic.after_cluster_time = cluster_time::after_cluster_time(concern)?;
-                    generic.has_read_concern = !concern.is_empty();
-                }
-                "$clusterTime" => generic.cluster_time = Some(cluster_time::parse(&element)?),
-                "writeConcern" => {
-                    generic.write_concern =
-                        WriteConcern::parse(fields::document(command, &element)?)?;
-                    generic.has_write_concern = true;
-                }
-                "txnNumber" => match element.value() {
-                    RawValue::Int64(number) => generic.transaction.number = Some(number),
-                    _ => return Err(fields::wrong_type(command, &element, "long")),
-                },
-                "autocommit" => {
-                    generic.transaction.autocommit = Some(fields::boolean(command, &element)?);
-                }
-                "startTransaction" => {
-                    generic.transaction.start = Some(fields::boolean(command, &element)?);
-                }
-                "apiVersion" => {
-                    if fields::string(command, &element)? != "1" {
-                        return Err(Error::new(
-                            ErrorCode::API_VERSION_ERROR,
-                            "apiVersion must be \"1\"",
-                        ));
-                    }
-                }
-                "apiStrict" | "apiDeprecationErrors" => {
-                    fields::boolean(command, &element)?;
-                }
-                _ => {}
+            if !fields::is_absent(element.value()) || element.key() == "comment" {
+                generic.take(command, &element)?;
             }
         }
+        generic.api.check()?;
         Ok(generic)
     }
-}
 
-/// `atClusterTime`, which requires `level: "snapshot"`.
-fn at_cluster_time(concern: RawDoc<'_>) -> Result<Option<Timestamp>, Error> {
-    match concern.get("atClusterTime") {
-        None => Ok(None),
-        Some(_) if concern.get("level") != Some(RawValue::String("snapshot")) => Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            "readConcern.atClusterTime needs the level 'snapshot'",
-        )),
-        Some(RawValue::Timestamp(time)) => Ok(Some(time)),
-        Some(_) => Err(Error::new(
-            ErrorCode::TYPE_MISMATCH,
-            "BSON field 'readConcern.atClusterTime' is the wrong type, expected type 'timestamp'",
-        )),
+    fn take(&mut self, command: &str, element: &RawElement<'a>) -> Result<(), Error> {
+        match element.key() {
+            "maxTimeMS" => {
+                let ms = fields::max_time_ms(command, element)?;
+                self.max_time = (ms > 0).then(|| Duration::from_millis(ms));
+            }
+            "comment" => self.comment = Some(element.value()),
+            "lsid" => {
+                let lsid = fields::document(command, element)?;
+                check_lsid(lsid)?;
+                self.lsid = Some(lsid);
+            }
+            "readConcern" => {
+                let concern = fields::document(command, element)?;
+                self.read_concern = ReadConcernArgument::parse(concern)?;
+            }
+            "$clusterTime" => self.cluster_time = Some(cluster_time::parse(element)?),
+            "writeConcern" => {
+                self.write_concern = WriteConcern::parse(fields::document(command, element)?)?;
+                self.has_write_concern = true;
+            }
+            "txnNumber" => match element.value() {
+                RawValue::Int64(number) => self.transaction.number = Some(number),
+                _ => return Err(fields::wrong_type(command, element, "long")),
+            },
+            "autocommit" => {
+                self.transaction.autocommit = Some(fields::strict_boolean(command, element)?);
+            }
+            "startTransaction" => {
+                self.transaction.start = Some(fields::strict_boolean(command, element)?);
+            }
+            "apiVersion" => self.api.take_version(fields::string(command, element)?)?,
+            "apiStrict" => self.api.strict = Some(fields::strict_boolean(command, element)?),
+            "apiDeprecationErrors" => {
+                self.api.deprecation_errors = Some(fields::strict_boolean(command, element)?);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -178,30 +170,4 @@ fn check_lsid(lsid: RawDoc<'_>) -> Result<(), Error> {
         )),
         None => Err(fields::missing("lsid", "id")),
     }
-}
-
-fn read_concern<'a>(doc: RawDoc<'a>) -> Result<Option<&'a str>, Error> {
-    let mut level = None;
-    for element in doc.iter() {
-        match element.key() {
-            "level" => {
-                let name = fields::string("readConcern", &element)?;
-                match name {
-                    "local" | "available" | "majority" | "linearizable" | "snapshot"
-                    | "serializable" => {
-                        level = Some(name);
-                    }
-                    _ => {
-                        return Err(Error::bad_value(format!(
-                            "Enumeration value '{name}' for field 'readConcern.level' is not a \
-                             valid value."
-                        )));
-                    }
-                }
-            }
-            "afterClusterTime" | "atClusterTime" | "provenance" => {}
-            other => return Err(unknown_field("readConcern", other)),
-        }
-    }
-    Ok(level)
 }

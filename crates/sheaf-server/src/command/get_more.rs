@@ -84,8 +84,13 @@ fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
                 // 0 means the default here, as in MongoDB.
                 batch_size = Some(fields::non_negative(NAME, &element)?).filter(|n| *n > 0);
             }
-            "term" | "lastKnownCommittedOpTime" => {}
-            _ => return Err(cx.unknown_field(&element)),
+            "term" => {
+                let RawValue::Int64(_) = element.value() else {
+                    return Err(fields::wrong_type(NAME, &element, "long"));
+                };
+            }
+            "lastKnownCommittedOpTime" => {}
+            _ => cx.unknown_field(&element)?,
         }
     }
     let collection = collection.ok_or_else(|| fields::missing(NAME, "collection"))?;
@@ -106,6 +111,7 @@ fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
 fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<(), Error> {
     check_session(cx, cursor)?;
     check_transaction(cx, cursor)?;
+    cx.generic.api.check_cursor(cursor.api)?;
     show(cx, id, cursor);
     if cx.generic.max_time.is_some() && cursor.source.is_tailable() && !cursor.source.awaits_data()
     {

@@ -40,7 +40,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         return Ok(());
     }
     let mut found = false;
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         let name = element.key();
         found |= cx.server.parameters.append(name, out) || append_special(cx, name, out);
     }

@@ -48,7 +48,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             | "secondaryOk"
             | "slaveOk"
             | "backpressure" => {}
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     match (topology, await_time) {

@@ -20,11 +20,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "documents" => {}
-            "ordered" => ordered = fields::boolean(NAME, &element)?,
+            "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let docs = statements(cx, "documents")?;

@@ -18,15 +18,20 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "cursors" => ids = Some((fields::array(NAME, &element)?, element)),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let (ids, element) = ids.ok_or_else(|| fields::missing(NAME, "cursors"))?;
+    // A wrong id fails the command before any cursor is closed.
+    let ids = ids
+        .iter()
+        .map(|id| match id {
+            RawValue::Int64(id) => Ok(id),
+            _ => Err(fields::wrong_type(NAME, &element, "array of long")),
+        })
+        .collect::<Result<Vec<i64>, Error>>()?;
     let (mut killed, mut not_found) = (ArrayBuilder::new(), ArrayBuilder::new());
-    for id in ids.iter() {
-        let RawValue::Int64(id) = id else {
-            return Err(fields::wrong_type(NAME, &element, "array of long"));
-        };
+    for id in ids {
         match cx.server.cursors.kill_and_take(id) {
             Some(closed) => {
                 cx.connection.leftovers.keep_cursor(closed);

@@ -8,10 +8,10 @@ use super::fields;
 /// Runs the command. As in MongoDB it also succeeds if there is no such operation.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let mut opid = None;
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         match element.key() {
             "op" => opid = Some(fields::integer("killOp", &element)?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let opid = opid.ok_or_else(|| fields::missing("killOp", "op"))?;

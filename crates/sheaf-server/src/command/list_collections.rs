@@ -18,12 +18,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "filter" => {
                 filter = fields::optional_document(NAME, &element)?.unwrap_or(RawDoc::EMPTY);
             }
-            "nameOnly" => name_only = fields::boolean(NAME, &element)?,
+            "nameOnly" => name_only = fields::strict_boolean(NAME, &element)?,
             "authorizedCollections" => {
                 fields::boolean(NAME, &element)?;
             }
             "cursor" => batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?,
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
@@ -61,7 +61,7 @@ fn name_and_type(info: &DocBuf) -> DocBuf {
 /// Parses `cursor: {batchSize}` of commands that return a cursor.
 pub fn cursor_batch_size(command: &str, cursor: RawDoc<'_>) -> Result<Option<u64>, Error> {
     let mut batch_size = None;
-    for element in cursor.iter() {
+    for element in fields::given(cursor) {
         match element.key() {
             "batchSize" => batch_size = Some(fields::non_negative(command, &element)?),
             other => {

@@ -4,7 +4,7 @@ use sheaf_bson::{DocBuf, DocBuilder, Error};
 
 use super::context::CommandContext;
 use super::rows;
-use crate::command_facts::{Command, Database, Kind};
+use crate::command_facts::{ApiV1, Command, Database, Kind};
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -26,7 +26,11 @@ fn describe(command: &Command) -> DocBuf {
     out.append("requiresAuth", false);
     out.append("secondaryOk", command.kind != Kind::Write);
     out.append("adminOnly", command.database == Database::Admin);
-    out.append("apiVersions", sheaf_bson::ArrayBuf::new().as_raw());
+    out.begin_array("apiVersions");
+    if command.api_v1 != ApiV1::Outside {
+        out.push("1");
+    }
+    out.end();
     out.append(
         "deprecatedApiVersions",
         sheaf_bson::ArrayBuf::new().as_raw(),

@@ -15,11 +15,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "filter" => {
                 filter = fields::optional_document(NAME, &element)?.unwrap_or(RawDoc::EMPTY);
             }
-            "nameOnly" => name_only = fields::boolean(NAME, &element)?,
+            "nameOnly" => name_only = fields::strict_boolean(NAME, &element)?,
             "authorizedDatabases" => {
                 fields::boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let filter = matcher::parse(filter, &matcher::ParseContext::default())?;

@@ -21,7 +21,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "includeBuildUUIDs" | "includeIndexBuildInfo" => {
                 fields::boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let catalog = cx.server.db.catalog();
@@ -54,7 +54,8 @@ fn reply(
         cx,
         Listing::of(listed),
         CursorSettings {
-            namespace,
+            // What follows needs the list alone, not the collection.
+            namespace: Namespace::new(cx.db, batch::LISTING)?,
             reply_namespace,
             batch_size: batch_size.or(Some(u64::MAX)),
             single_batch: false,

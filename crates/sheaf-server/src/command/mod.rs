@@ -12,6 +12,7 @@
 //! A handler's file is named after its command.
 
 mod aggregate;
+mod api_version;
 mod apply_ops;
 mod batch;
 pub mod build_info;
@@ -64,6 +65,7 @@ mod plan_cache_clear;
 mod plan_cache_filters;
 mod privileges;
 mod profile;
+pub mod read_concern;
 mod rename_collection;
 mod repl_set;
 mod request;
@@ -74,6 +76,7 @@ mod server_status;
 mod sessions;
 mod set_parameter;
 mod shutdown;
+mod stage_facts;
 mod table;
 mod top;
 mod transaction;

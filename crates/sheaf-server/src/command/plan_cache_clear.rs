@@ -20,7 +20,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             "sort" => sort = Some(fields::document(NAME, &element)?),
             "projection" => projection = Some(fields::document(NAME, &element)?),
             "collation" => collation = fields::collation(NAME, &element)?,
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let view = cx.view(&namespace)?;

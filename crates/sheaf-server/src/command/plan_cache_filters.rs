@@ -70,7 +70,7 @@ pub fn set(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         match element.key() {
             "indexes" => indexes = Some(indexes_of(&element)?),
             _ if shape.take(SET, &element)? => {}
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let Some(indexes) = indexes else {
@@ -126,7 +126,7 @@ fn indexes_of(element: &RawElement<'_>) -> Result<Vec<FilteredIndex>, Error> {
 pub fn list(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     if let Some(element) = cx.arguments().next() {
-        return Err(cx.unknown_field(&element));
+        cx.unknown_field(&element)?;
     }
     let collection = cx.server.db.catalog().collection(&namespace).cloned();
     out.begin_array("filters");
@@ -158,7 +158,7 @@ pub fn clear(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Erro
     let mut shape = ShapeFields::default();
     for element in cx.arguments() {
         if !shape.take(CLEAR, &element)? {
-            return Err(cx.unknown_field(&element));
+            cx.unknown_field(&element)?;
         }
     }
     let view = cx.view(&namespace)?;

@@ -16,7 +16,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let was = cx.server.profiler.settings(cx.db);
     let mut now = was.clone();
     let mut changed = false;
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         changed = true;
         match element.key() {
             "slowms" => now.slow_ms = fields::integer(NAME, &element)?,
@@ -39,7 +39,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                     ));
                 }
             },
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     if let level @ 0..=2 = level {

@@ -14,11 +14,11 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     for element in cx.arguments() {
         match element.key() {
             "to" => to = Some(Namespace::parse(fields::string(NAME, &element)?)?),
-            "dropTarget" => drop_target = fields::boolean(NAME, &element)?,
+            "dropTarget" => drop_target = fields::strict_boolean(NAME, &element)?,
             "stayTemp" => {
-                fields::boolean(NAME, &element)?;
+                fields::strict_boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let to = to.ok_or_else(|| fields::missing(NAME, "to"))?;
@@ -26,8 +26,13 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     cx.server
         .db
         .rename_collection(&cx.op, &from, &to, drop_target)?;
+    let why = format!(
+        "collection renamed from '{}' to '{}'",
+        from.as_str(),
+        to.as_str()
+    );
     cx.server
         .cursors
-        .kill_where(|ns, _| *ns == from || *ns == to);
+        .kill_plans(&why, |ns| *ns == from || *ns == to);
     Ok(())
 }

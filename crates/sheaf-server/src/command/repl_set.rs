@@ -50,7 +50,7 @@ pub fn reconfigure(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<()
     for element in cx.arguments() {
         match element.key() {
             "force" => drop(fields::boolean("replSetReconfig", &element)?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let config = first_document(cx)?;
@@ -62,7 +62,7 @@ pub fn config(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     for element in cx.arguments() {
         match element.key() {
             "commitmentStatus" => drop(fields::boolean("replSetGetConfig", &element)?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let config = set(cx)?.config().ok_or_else(not_initialized)?;
@@ -75,7 +75,7 @@ pub fn status(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
     for element in cx.arguments() {
         match element.key() {
             "initialSync" => {}
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let set = set(cx)?;

@@ -11,7 +11,7 @@ pub fn get(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "inMemory" => drop(fields::boolean("getDefaultRWConcern", &element)?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     cx.server.rw_concern.read().append(out);
@@ -49,7 +49,7 @@ pub fn set(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 defaults.write = Some((doc.to_buf(), concern));
                 given = true;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     if !given {

@@ -31,7 +31,7 @@ pub fn create(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
                 }
                 wanted = Some(indexes);
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let wanted = wanted.ok_or_else(|| fields::missing(NAME, "indexes"))?;
@@ -144,7 +144,7 @@ pub fn update(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Err
         }
         match element.key() {
             "definition" => definition = Some(fields::document(NAME, &element)?),
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let definition = definition.ok_or_else(|| fields::missing(NAME, "definition"))?;
@@ -161,7 +161,7 @@ pub fn drop(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error
     let mut selector = Selector::default();
     for element in cx.arguments() {
         if !selector.take(NAME, &element)? {
-            return Err(cx.unknown_field(&element));
+            cx.unknown_field(&element)?;
         }
     }
     let which = selector.required(NAME)?;

@@ -68,15 +68,41 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
     cx.no_arguments()?;
     let first = cx.first()?;
     let users = fields::array(cx.name(), &first)?;
-    let names_user = |user: RawValue<'_>| match user {
-        RawValue::Document(user) => user.get("user").is_some() && user.get("db").is_some(),
-        _ => false,
-    };
-    if !users.iter().all(names_user) {
-        return Err(fields::wrong_type(cx.name(), &first, "array of {user, db}"));
+    for user in users.iter() {
+        check_user(user)?;
     }
     if users.is_empty() {
         kill_where(cx, |_| true);
+    }
+    Ok(())
+}
+
+/// Checks an element of `killAllSessions`: `{user, db}`, or null.
+fn check_user(user: RawValue<'_>) -> Result<(), Error> {
+    const NAME: &str = "KillAllSessionsUser";
+    let user = match user {
+        RawValue::Document(user) => user,
+        RawValue::Null | RawValue::Undefined => return Ok(()),
+        other => {
+            return Err(Error::new(
+                ErrorCode::TYPE_MISMATCH,
+                format!(
+                    "killAllSessions must name users as {{user, db}}, not {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    for field in fields::given(user) {
+        match field.key() {
+            "user" | "db" => drop(fields::string(NAME, &field)?),
+            other => return Err(fields::unknown_field(NAME, other)),
+        }
+    }
+    for required in ["user", "db"] {
+        if fields::get_given(user, required).is_none() {
+            return Err(fields::missing(NAME, required));
+        }
     }
     Ok(())
 }

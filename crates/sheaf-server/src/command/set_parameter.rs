@@ -13,7 +13,7 @@ pub const LOG_COMPONENT_VERBOSITY: &str = "logComponentVerbosity";
 /// Runs the command. An unknown name fails it before anything is set. The parameters are then set
 /// in order: an invalid value leaves the preceding ones set.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    let elements: Vec<RawElement<'_>> = cx.arguments().collect();
+    let elements: Vec<RawElement<'_>> = cx.arguments_as_sent().collect();
     if elements.is_empty() {
         return Err(Error::new(
             ErrorCode::INVALID_OPTIONS,

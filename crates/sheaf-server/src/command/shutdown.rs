@@ -16,7 +16,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             "timeoutSecs" => {
                 fields::non_negative("shutdown", &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     cx.server.control.request_shutdown()

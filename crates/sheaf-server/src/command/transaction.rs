@@ -12,10 +12,10 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::system_names::is_internal_database;
 use sheaf_db::txn::Isolation;
 
-use super::Command;
 use super::context::CommandContext;
 use super::generic_arguments::{GenericArguments, RawTransactionArguments};
 use super::write_reply::append_write_concern;
+use super::{Command, stage_facts};
 use crate::command_facts::{InTransaction, Names};
 use crate::parameters::Parameter;
 use crate::server::Server;
@@ -31,18 +31,6 @@ pub enum Numbered {
     /// A retryable write with this number.
     Retryable(i64),
 }
-
-/// Stages that read or write data outside the snapshot, which a transaction rejects.
-const STAGES_REFUSED: &[&str] = &[
-    "$collStats",
-    "$currentOp",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$merge",
-    "$out",
-    "$planCacheStats",
-];
 
 impl RawTransactionArguments {
     /// Checks the arguments against each other and the rest of the command.
@@ -160,10 +148,10 @@ fn check_concerns(
     generic: &GenericArguments<'_>,
     starts: bool,
 ) -> Result<(), Error> {
-    if generic.has_read_concern && !starts {
+    if generic.read_concern.given && !starts {
         return invalid("Only the first command in a transaction may specify a readConcern");
     }
-    if let Some(level) = generic.read_concern_level
+    if let Some(level) = generic.read_concern.level
         && !matches!(level, "local" | "majority" | "snapshot" | "serializable")
     {
         return invalid(
@@ -194,7 +182,7 @@ fn check_stages(body: RawDoc<'_>) -> Result<(), Error> {
     for stage in stages.iter() {
         if let RawValue::Document(stage) = stage
             && let Some(first) = stage.first()
-            && STAGES_REFUSED.contains(&first.key())
+            && !stage_facts::of(first.key()).in_transaction
         {
             return unsupported(format!(
                 "Operation not permitted in transaction :: caused by :: Aggregation stage {} cannot run \
@@ -229,7 +217,7 @@ pub fn statement_error(error: Error) -> Error {
 /// The isolation that the command requests for its transaction, or the server's default.
 pub fn isolation(cx: &CommandContext<'_>) -> Isolation {
     let by_default = Parameter::SerializableTransactionsByDefault;
-    match cx.generic.read_concern_level {
+    match cx.generic.read_concern.level {
         Some("serializable") => Isolation::Serializable,
         Some("snapshot") => Isolation::Snapshot,
         _ if cx.server.parameters.bool(by_default) => Isolation::Serializable,
@@ -333,7 +321,7 @@ fn check_arguments(cx: &CommandContext<'_>) -> Result<(), Error> {
     for element in cx.arguments() {
         // Meaningful on shards, and sent by some drivers after a failover.
         if element.key() != "recoveryToken" {
-            return Err(cx.unknown_field(&element));
+            cx.unknown_field(&element)?;
         }
     }
     Ok(())

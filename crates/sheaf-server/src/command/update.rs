@@ -18,7 +18,7 @@ pub fn parse_statement<'a>(
 ) -> Result<UpdateStatement<'a>, Error> {
     const NAME: &str = "update.updates";
     let mut parts = UpdateParts::new(let_vars);
-    for element in statement.iter() {
+    for element in fields::given(statement) {
         match element.key() {
             "q" => parts.filter = Some(fields::document(NAME, &element)?),
             "u" => parts.update = Some(element.value()),
@@ -66,9 +66,9 @@ impl<'a> UpdateParts<'a> {
     /// Errors: a wrong type; an unknown option.
     pub fn option(&mut self, command: &str, element: &RawElement<'a>) -> Result<(), Error> {
         match element.key() {
-            "multi" => self.multi = fields::boolean(command, element)?,
-            "upsert" => self.upsert = fields::boolean(command, element)?,
-            "upsertSupplied" => self.upsert_supplied = fields::boolean(command, element)?,
+            "multi" => self.multi = fields::strict_boolean(command, element)?,
+            "upsert" => self.upsert = fields::strict_boolean(command, element)?,
+            "upsertSupplied" => self.upsert_supplied = fields::strict_boolean(command, element)?,
             "hint" => self.spec.hint = Hint::parse(element.value())?,
             "sort" => self.spec.sort = fields::optional_document(command, element)?,
             "arrayFilters" => self.array_filters = Some(fields::array(command, element)?),
@@ -107,11 +107,8 @@ pub fn finish_update<'a>(
     let update = parts
         .update
         .ok_or_else(|| fields::missing(command, update))?;
-    if constants.is_some() && !matches!(update, RawValue::Array(_)) {
-        return Err(Error::new(
-            ErrorCode(51198),
-            "Constant values may only be specified for pipeline updates",
-        ));
+    if !matches!(update, RawValue::Document(_) | RawValue::Array(_)) {
+        return refuse("Update argument must be either an object or an array");
     }
     let upsert_supplied = match (parts.upsert_supplied, constants.and_then(|c| c.get("new"))) {
         (false, _) => None,
@@ -142,12 +139,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "updates" => {}
-            "ordered" => ordered = fields::boolean(NAME, &element)?,
+            "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let statements = statements(cx, "updates")?;
@@ -219,6 +216,12 @@ pub fn run_one(
     doc: RawDoc<'_>,
     report: &mut UpdateReport,
 ) -> Result<(), Error> {
+    if statement.constants.is_some() && !matches!(statement.update, RawValue::Array(_)) {
+        return Err(Error::new(
+            ErrorCode(51198),
+            "Constant values may only be specified for pipeline updates",
+        ));
+    }
     let meter = Meter::start(cx);
     let options = cx.server.query_options(None);
     let db = cx.server.db.clone();

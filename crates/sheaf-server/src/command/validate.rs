@@ -20,7 +20,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             | "scandata"
             | "repair"
             | "fixMultikey" => fields::boolean(NAME, &element)?,
-            _ => return Err(cx.unknown_field(&element)),
+            _ => {
+                cx.unknown_field(&element)?;
+                continue;
+            }
         };
         match element.key() {
             "metadata" => metadata = given,

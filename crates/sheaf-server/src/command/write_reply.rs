@@ -37,7 +37,10 @@ pub fn sequence_documents<'a>(
     cx: &CommandContext<'a>,
     identifier: &str,
 ) -> Result<Vec<RawDoc<'a>>, Error> {
-    match (cx.sequence(identifier), cx.body.get_element(identifier)) {
+    match (
+        cx.sequence(identifier),
+        fields::get_given(cx.body, identifier),
+    ) {
         (Some(_), Some(_)) => Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
             format!("'{identifier}' was given both in the command and as a document sequence"),
@@ -90,6 +93,10 @@ impl WriteErrors {
             return;
         }
         cx.write_refused();
+        // A client that asks for no acknowledgement is told of no error either.
+        if cx.generic.write_concern.unacknowledged {
+            return;
+        }
         let start = out.current_len();
         out.begin_array("writeErrors");
         for (index, error) in &self.errors {
@@ -115,7 +122,8 @@ pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
         true => cx.server.db.sync(),
         false => Ok(()),
     };
-    if let Some(error) = synced.err().or_else(|| concern.never_satisfied()) {
+    let in_set = cx.server.repl.is_some();
+    if let Some(error) = synced.err().or_else(|| concern.never_satisfied(in_set)) {
         out.begin_document("writeConcernError");
         out.append("code", error.code().0);
         out.append("codeName", &*error.code_name());

@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode};
+use sheaf_db::exec::Doc;
 use sheaf_db::{Namespace, OpContext, ResultSource};
+
+use crate::api_parameters::ApiParameters;
 
 /// Number of shards of the cursor table, which reduce lock contention between connections.
 const SHARDS: usize = 16;
@@ -37,12 +40,14 @@ pub struct ClientCursor {
     pub lsid: Option<DocBuf>,
     /// The transaction that opened it, if any: its getMores must belong to the same one.
     pub txn_number: Option<i64>,
+    /// The parameters of the Stable API of the command that opened it.
+    pub api: ApiParameters,
     /// Never closed for being idle.
     pub no_timeout: bool,
     /// `maxTimeMS` of the command that opened it covers its getMores too.
     pub max_time_left: Option<Duration>,
     /// A document that did not fit the last batch.
-    pub pending: Option<sheaf_db::exec::Doc>,
+    pub pending: Option<Doc>,
     /// When it was opened.
     pub created: DateTime,
     /// Batches returned.
@@ -238,6 +243,29 @@ impl CursorTable {
         count
     }
 
+    /// Takes the plans of the cursors over the collections that satisfy `which`, since these no
+    /// longer exist: the cursors stay until they are killed, and their next getMore fails with
+    /// `QueryPlanKilled`.
+    pub fn kill_plans(&self, why: &str, which: impl Fn(&Namespace) -> bool) {
+        // Dropped outside the locks: plans may hold snapshots and files.
+        let mut plans = Vec::new();
+        for shard in &self.shards {
+            for slot in shard.lock().values_mut() {
+                match slot {
+                    Slot::Idle { cursor, .. } if which(&cursor.namespace) => {
+                        let killed = Box::new(KilledPlan(why.to_owned()));
+                        plans.push(std::mem::replace(&mut cursor.source, killed));
+                        cursor.pending = None;
+                    }
+                    Slot::InUse { namespace, op, .. } if which(namespace) => {
+                        op.kill(ErrorCode::QUERY_PLAN_KILLED);
+                    }
+                    Slot::Idle { .. } | Slot::InUse { .. } => {}
+                }
+            }
+        }
+    }
+
     /// Closes cursors idle for longer than `limit`; returns how many.
     pub fn expire(&self, limit: Duration) -> usize {
         let now = Instant::now();
@@ -369,6 +397,19 @@ impl Drop for CheckedOut<'_> {
     }
 }
 
+/// The plan of a cursor over a collection that is gone.
+struct KilledPlan(String);
+
+impl ResultSource for KilledPlan {
+    fn next(&mut self, _: &OpContext) -> Result<Option<Doc>, Error> {
+        Err(Error::new(ErrorCode::QUERY_PLAN_KILLED, self.0.as_str()))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        false
+    }
+}
+
 /// The error for an id that no cursor has.
 pub fn not_found(id: i64) -> Error {
     Error::new(
@@ -425,6 +466,7 @@ mod tests {
             reply_namespace: "test.c".into(),
             originating_command: DocBuf::new(),
             lsid: None,
+            api: ApiParameters::default(),
             txn_number: None,
             no_timeout: false,
             max_time_left: None,

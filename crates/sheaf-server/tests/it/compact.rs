@@ -43,7 +43,7 @@ fn free_space_goes_back() {
             ),
             (
                 "{compact: 'c', freeSpaceTargetMB: -1}",
-                "{ok: 0.0, code: 51024}",
+                "{ok: 0.0, code: 2}",
             ),
             (
                 "{compact: 'c', dryRun: 'yes'}",

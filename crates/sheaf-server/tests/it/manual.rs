@@ -7,7 +7,8 @@ use std::path::Path;
 
 use sheaf_server::command::GROUPS;
 use sheaf_server::command_facts::{
-    Command, Compat, Database, InTransaction, Privileges, Resource, Target, Waits,
+    ApiV1, Command, Compat, Database, InTransaction, Privileges, Resource, Target,
+    UnknownArguments, Waits,
 };
 
 fn privileges(command: &Command) -> String {
@@ -64,6 +65,9 @@ fn facts(command: &Command) -> Vec<(&'static str, String)> {
         facts.push(("Retryable", "with `txnNumber`".to_owned()));
     }
     let mut levels = Vec::new();
+    if command.read_concern.majority {
+        levels.push("`available`, `majority`");
+    }
     if command.read_concern.linearizable {
         levels.push("`linearizable`");
     }
@@ -78,6 +82,17 @@ fn facts(command: &Command) -> Vec<(&'static str, String)> {
         Waits::Not => {}
         Waits::AsGiven => facts.push(("Write concern", "where given".to_owned())),
         Waits::OrDefault => facts.push(("Write concern", "where given, or the default".to_owned())),
+    }
+    match command.api_v1 {
+        ApiV1::Outside => {}
+        ApiV1::Inside { except: [] } => facts.push(("Stable API", "version 1".to_owned())),
+        ApiV1::Inside { except } => {
+            let except = except.join("`, `");
+            facts.push(("Stable API", format!("version 1, without `{except}`")));
+        }
+    }
+    if command.unknown_arguments == UnknownArguments::Ignored {
+        facts.push(("Unknown arguments", "ignored".to_owned()));
     }
     if command.explained.is_some() {
         facts.push(("Explained", "by `explain`".to_owned()));

@@ -234,7 +234,7 @@ fn what_is_no_transaction_argument() {
             "{ping: 1, lsid: {id: UUID('01010101-0101-0101-0101-010101010101'), other: 1}}".into(),
             "{code: 40415}",
         ),
-        ("{startSession: 1, other: 1}".into(), "{code: 40415}"),
+        ("{startSession: 1, other: 1}".into(), "{ok: 1.0}"),
         ("{endSessions: 5, $db: 'admin'}".into(), "{code: 14}"),
         ("{killSessions: [5], $db: 'admin'}".into(), "{code: 14}"),
         (

@@ -390,7 +390,7 @@ fn malformed_commands_write_nothing() {
         ("", ", ordered: 'x'", 14),
         ("", ", errorsOnly: {}", 14),
         ("", ", cursor: 1", 14),
-        ("", ", cursor: {batchSize: -1}", 51024),
+        ("", ", cursor: {batchSize: -1}", 2),
         ("", ", cursor: {nosuch: 1}", 40415),
         ("", ", let: 1", 14),
         ("", ", maxTimeMS: -1", 2),

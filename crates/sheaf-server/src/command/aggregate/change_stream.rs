@@ -55,10 +55,7 @@ pub fn run(
             "explain of $changeStream is not supported",
         ));
     }
-    if !matches!(
-        cx.generic.read_concern_level,
-        None | Some("majority" | "local")
-    ) {
+    if !matches!(cx.generic.read_concern.level, None | Some("majority")) {
         return Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
             "$changeStream cannot run with a readConcern other than 'majority'",

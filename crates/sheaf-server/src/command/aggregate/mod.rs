@@ -53,8 +53,8 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
             }
             "hint" => hint = Hint::parse(element.value())?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
-            "allowDiskUse" => allow_disk_use = Some(fields::boolean(NAME, &element)?),
-            "explain" => explain = fields::boolean(NAME, &element)?,
+            "allowDiskUse" => allow_disk_use = Some(fields::strict_boolean(NAME, &element)?),
+            "explain" => explain = fields::strict_boolean(NAME, &element)?,
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
@@ -79,10 +79,15 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let request = parse(cx.arguments())?;
     let target = cx.first()?.value();
     let collectionless = target.is_number();
-    if collectionless && target.as_i64_exact() != Some(1) {
+    if collectionless && target.as_f64() != Some(1.0) {
+        return Err(Error::bad_value(
+            "the 'aggregate' field must be the name of a collection, or 1",
+        ));
+    }
+    if request.explain && cx.generic.has_write_concern {
         return Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
-            "the 'aggregate' field must be the name of a collection, or 1",
+            "Aggregation explain does not support the 'writeConcern' option",
         ));
     }
     if request.explain && !collectionless {

@@ -78,8 +78,8 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
     for element in cx.arguments() {
         match element.key() {
             "ops" | "nsInfo" => {}
-            "ordered" => ordered = fields::boolean(NAME, &element)?,
-            "errorsOnly" => errors_only = fields::boolean(NAME, &element)?,
+            "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
+            "errorsOnly" => errors_only = fields::strict_boolean(NAME, &element)?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
             "cursor" => {
                 batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
@@ -87,7 +87,7 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
-            _ => return Err(cx.unknown_field(&element)),
+            _ => cx.unknown_field(&element)?,
         }
     }
     let namespaces = sequence_documents(cx, "nsInfo")?
@@ -111,7 +111,7 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
 fn namespace(doc: RawDoc<'_>) -> Result<Namespace, Error> {
     const NS_INFO: &str = "bulkWrite.nsInfo";
     let mut name = None;
-    for element in doc.iter() {
+    for element in fields::given(doc) {
         match element.key() {
             "ns" => name = Some(fields::string(NS_INFO, &element)?),
             other => return Err(unknown_field(NS_INFO, other)),
@@ -138,13 +138,17 @@ fn op<'a>(
         "delete" => delete(doc, let_vars)?,
         other => {
             return Err(Error::new(
-                ErrorCode::FAILED_TO_PARSE,
+                ErrorCode(40415),
                 format!(
-                    "an op of bulkWrite must begin with 'insert', 'update' or 'delete', not '{other}'"
+                    "BSON field '{OPS}.{other}' is an unknown field: an op must begin with \
+                     'insert', 'update' or 'delete'."
                 ),
             ));
         }
     };
+    if fields::is_absent(first.value()) {
+        return Err(fields::missing(OPS, first.key()));
+    }
     let at = fields::integer(OPS, &first)?;
     match usize::try_from(at) {
         Ok(namespace) if namespace < namespaces => Ok(Entry { namespace, op, doc }),
@@ -157,7 +161,7 @@ fn op<'a>(
 }
 
 fn rest<'a>(doc: RawDoc<'a>) -> impl Iterator<Item = RawElement<'a>> {
-    doc.iter().skip(1)
+    doc.iter().skip(1).filter(fields::is_given)
 }
 
 fn insert<'a>(doc: RawDoc<'a>) -> Result<Op<'a>, Error> {
@@ -196,7 +200,7 @@ fn delete<'a>(doc: RawDoc<'a>, let_vars: Option<RawDoc<'a>>) -> Result<Op<'a>, E
     for element in rest(doc) {
         match element.key() {
             "filter" => spec.filter = Some(fields::document(OPS, &element)?),
-            "multi" => multi = fields::boolean(OPS, &element)?,
+            "multi" => multi = fields::strict_boolean(OPS, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => spec.collation = fields::collation(OPS, &element)?,
             other => return Err(unknown_field(OPS, other)),

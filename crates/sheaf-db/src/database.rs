@@ -83,7 +83,7 @@ pub struct Db {
     storage: Storage,
     catalog: Catalog,
     events: Events,
-    temp_dir: PathBuf,
+    temp_dir: Arc<Path>,
     index_build_memory_mb: AtomicU64,
     oplog: Oplog,
     snapshot_history: SnapshotHistory,
@@ -107,7 +107,7 @@ impl Db {
             storage,
             catalog,
             events: options.events,
-            temp_dir,
+            temp_dir: temp_dir.into(),
             index_build_memory_mb: AtomicU64::new(INDEX_BUILD_MEMORY_MB),
             oplog: Oplog::default(),
             snapshot_history: SnapshotHistory::default(),
@@ -253,7 +253,7 @@ impl Db {
     }
 
     /// Directory for spilled data. It may not exist yet.
-    pub fn temp_dir(&self) -> &Path {
+    pub fn temp_dir(&self) -> &Arc<Path> {
         &self.temp_dir
     }
 }

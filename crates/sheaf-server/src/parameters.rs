@@ -258,7 +258,7 @@ impl Parameters {
             allow_disk_use: allow_disk_use
                 .unwrap_or_else(|| self.bool(Parameter::AllowDiskUseByDefault)),
             sort_memory_bytes_max: size(Parameter::MaxBlockingSortMemoryUsageBytes),
-            temp_dir: db.temp_dir().to_path_buf(),
+            temp_dir: Some(db.temp_dir().clone()),
             planner: PlannerOptions {
                 no_table_scan: self.bool(Parameter::NoTableScan),
                 scans_to_explode_max: size(Parameter::MaxScansToExplode),

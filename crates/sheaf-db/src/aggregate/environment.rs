@@ -117,7 +117,7 @@ impl Environment for DbEnvironment<'_> {
 /// Spills sorted runs to unnamed temporary files.
 struct Spill {
     stage: &'static str,
-    dir: std::path::PathBuf,
+    dir: Option<std::sync::Arc<std::path::Path>>,
     writing: Option<RunWriter>,
     runs: Vec<RunReader>,
     merger: Option<RunMerger>,
@@ -141,7 +141,7 @@ impl Spill {
 impl SpillStore for Spill {
     fn begin_run(&mut self) -> Result<()> {
         self.end_run()?;
-        let run = RunWriter::create(&self.dir).map_err(|e| self.failed(e))?;
+        let run = RunWriter::create(self.dir.as_deref()).map_err(|e| self.failed(e))?;
         self.writing = Some(run);
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
@@ -30,8 +30,8 @@ pub struct SpillOptions {
     pub memory_bytes_max: usize,
     /// `allowDiskUse`.
     pub allow_disk_use: bool,
-    /// Directory of the temporary files.
-    pub dir: PathBuf,
+    /// Directory of the temporary files; `None` for the system's.
+    pub dir: Option<Arc<Path>>,
 }
 
 /// See the module.
@@ -222,7 +222,7 @@ impl Sort {
         loading.end(op)?;
         // In a run of more than `limit` entries the tail cannot be part of the result.
         let entries = loading.entries.take();
-        let mut run = RunWriter::create(&self.options.dir).map_err(spill_error)?;
+        let mut run = RunWriter::create(self.options.dir.as_deref()).map_err(spill_error)?;
         let mut payload = Vec::new();
         for entry in entries.take(self.limit.unwrap_or(usize::MAX)) {
             op.check_interrupt()?;

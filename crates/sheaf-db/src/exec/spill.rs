@@ -24,10 +24,16 @@ pub struct RunWriter {
 
 impl RunWriter {
     /// Creates a run in `dir`, which is created if missing.
-    pub fn create(dir: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(dir)?;
+    pub fn create(dir: Option<&Path>) -> io::Result<Self> {
+        let file = match dir {
+            Some(dir) => {
+                std::fs::create_dir_all(dir)?;
+                tempfile::tempfile_in(dir)?
+            }
+            None => tempfile::tempfile()?,
+        };
         Ok(RunWriter {
-            file: BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(dir)?),
+            file: BufWriter::with_capacity(BUFFER_BYTES, file),
             records: 0,
             bytes: 0,
         })
@@ -167,7 +173,7 @@ mod tests {
     use super::*;
 
     fn run(dir: &Path, keys: &[u8]) -> RunReader {
-        let mut writer = RunWriter::create(dir).unwrap();
+        let mut writer = RunWriter::create(Some(dir)).unwrap();
         for &key in keys {
             writer.push(&[key], &[key, keys[0]]).unwrap();
         }

@@ -3,7 +3,7 @@
 //! Each default is defined once: here, in [`PlannerOptions::DEFAULT`] and in
 //! [`CachePolicy::DEFAULT`]. The table of server parameters refers to them.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
@@ -35,8 +35,8 @@ pub struct QueryOptions {
     pub allow_disk_use: bool,
     /// Maximum memory of a blocking stage, in bytes.
     pub sort_memory_bytes_max: usize,
-    /// Directory of temporary files.
-    pub temp_dir: PathBuf,
+    /// Directory of temporary files; `None` for the system's.
+    pub temp_dir: Option<Arc<Path>>,
     /// Limits and switches of the planner.
     pub planner: PlannerOptions,
     /// `internalQueryPlanEvaluationWorks`.
@@ -60,7 +60,7 @@ impl Default for QueryOptions {
         QueryOptions {
             allow_disk_use: true,
             sort_memory_bytes_max: SORT_MEMORY_BYTES_MAX,
-            temp_dir: std::env::temp_dir(),
+            temp_dir: None,
             planner: PlannerOptions::DEFAULT,
             evaluation_works: EVALUATION_WORKS,
             evaluation_collection_fraction: EVALUATION_COLLECTION_FRACTION,

@@ -398,7 +398,7 @@ impl GroupWriter<'_> {
             }
             None => {
                 self.outcome.inserts += 1;
-                unit.insert(self.op, self.slot, doc.as_raw())?
+                unit.insert(self.op, self.slot, doc.into_vec().into())?
             }
         };
         let open = OpenBucket {

@@ -15,6 +15,7 @@
 
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use sheaf_bson::{Error, ErrorCode, RawDoc, RecordId, Result};
 
 use crate::catalog::options::Capped;
@@ -59,13 +60,13 @@ impl WriteUnitOfWork {
         op: &OpContext,
         slot: Slot,
         limit: &Capped,
-        doc: RawDoc<'_>,
+        document: Bytes,
     ) -> Result<RecordId> {
-        if doc.len_bytes() as u64 > limit.bytes {
+        let len = document.len();
+        if len as u64 > limit.bytes {
             return Err(Error::bad_value(format!(
                 "object to insert exceeds cappedMaxSize: it has {} bytes, the collection keeps {}",
-                doc.len_bytes(),
-                limit.bytes
+                len, limit.bytes
             )));
         }
         let table = self.collection(slot).table();
@@ -87,9 +88,9 @@ impl WriteUnitOfWork {
         let before = (writer.documents, writer.bytes, writer.oldest);
         let (inserted, removed) = (writer.inserted.len(), writer.removed);
         let savepoint = self.savepoint();
-        let stored = self.insert_record(op, slot, doc).and_then(|id| {
+        let stored = self.insert_record(op, slot, document).and_then(|id| {
             writer.documents += 1;
-            writer.bytes += doc.len_bytes() as u64;
+            writer.bytes += len as u64;
             writer.inserted.push(id.clone());
             while writer.is_over(limit) && self.remove_oldest(op, slot, &mut writer)? {}
             Ok(id)

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sheaf_bson::{Error, RawDoc, RecordId, Result};
 
 use crate::catalog::namespace::Namespace;
@@ -124,7 +125,6 @@ impl Db {
         doc: RawDoc<'_>,
     ) -> Result<RecordId> {
         let bytes = prepare_for_insert(doc, &mut || self.next_timestamp())?;
-        let stored = RawDoc::parse(&bytes).map_err(|e| Error::bad_value(e.to_string()))?;
-        unit.insert(op, slot, stored)
+        unit.insert(op, slot, Bytes::from(bytes.into_owned()))
     }
 }

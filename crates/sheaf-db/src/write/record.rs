@@ -54,17 +54,12 @@ impl WriteUnitOfWork {
     ///
     /// Errors: `DocumentValidationFailure`, `DuplicateKey`, `CannotIndexParallelArrays`,
     /// `CannotBuildIndexKeys`, `WriteConflict`. On error the unit is unchanged except for locks.
-    pub fn insert(
-        &mut self,
-        op: &StatementContext,
-        slot: Slot,
-        doc: RawDoc<'_>,
-    ) -> Result<RecordId> {
+    pub fn insert(&mut self, op: &StatementContext, slot: Slot, stored: Bytes) -> Result<RecordId> {
         capped::check_transaction(self, op, slot)?;
-        self.check_document(op, slot, doc, None)?;
+        self.check_document(op, slot, RawDoc::stored(&stored)?, None)?;
         match self.collection(slot).options().capped() {
-            Some(limit) => self.insert_capped(op, slot, &limit, doc),
-            None => self.insert_record(op, slot, doc),
+            Some(limit) => self.insert_capped(op, slot, &limit, stored),
+            None => self.insert_record(op, slot, stored),
         }
     }
 
@@ -73,8 +68,9 @@ impl WriteUnitOfWork {
         &mut self,
         op: &OpContext,
         slot: Slot,
-        doc: RawDoc<'_>,
+        stored: Bytes,
     ) -> Result<RecordId> {
+        let doc = RawDoc::stored(&stored)?;
         let collection = self.collection(slot);
         let table = collection.table();
         let is_clustered = collection.clustered().is_some();
@@ -90,12 +86,12 @@ impl WriteUnitOfWork {
             modified: Modified::Everything,
         };
         self.maintain_indexes(op, slot, &change)?;
-        let (key, value) = (record_key(&id), Bytes::copy_from_slice(doc.as_bytes()));
-        match is_clustered {
-            true => self.storage.put_with(table, &key, value, Prior::Absent),
-            false => self.storage.insert_new(table, &key, value),
-        }
         self.report(slot, change::Change::Inserted(doc));
+        let key = record_key(&id);
+        match is_clustered {
+            true => self.storage.put_with(table, &key, stored, Prior::Absent),
+            false => self.storage.insert_new(table, &key, stored),
+        }
         self.stats.docs_inserted += 1;
         Ok(id)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, Error, ErrorCode, RecordId, Result};
 
@@ -40,7 +41,7 @@ impl WriteUnitOfWork {
                 self.update(op, slot, &id, old.as_raw(), None, &new, modified)?;
                 id
             }
-            _ => self.insert(op, slot, doc.as_raw())?,
+            _ => self.insert(op, slot, Bytes::copy_from_slice(doc.as_bytes()))?,
         };
         self.stats = stats;
         Ok(Some(RowWritten {

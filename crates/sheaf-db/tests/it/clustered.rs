@@ -280,13 +280,14 @@ fn a_place_that_is_left_can_be_taken_in_one_unit() {
         let (id, old) = t.records("c").remove(0);
         unit.lock_record(&t.op, slot, &id).unwrap();
         unit.delete(&t.op, slot, &id, old.as_raw()).unwrap();
-        unit.insert(&t.op, slot, doc! {"_id": 1, "n": 2}.as_raw())
+        unit.insert(&t.op, slot, doc! {"_id": 1, "n": 2}.into_vec().into())
             .unwrap();
         assert_eq!(
-            code(unit.insert(&t.op, slot, doc! {"_id": 1.0}.as_raw())),
+            code(unit.insert(&t.op, slot, doc! {"_id": 1.0}.into_vec().into())),
             11000
         );
-        unit.insert(&t.op, slot, doc! {"_id": 2}.as_raw()).unwrap();
+        unit.insert(&t.op, slot, doc! {"_id": 2}.into_vec().into())
+            .unwrap();
         unit.commit(&t.op).unwrap();
         assert_eq!(t.documents("c"), [doc! {"_id": 1, "n": 2}, doc! {"_id": 2}]);
         t.assert_valid("c");

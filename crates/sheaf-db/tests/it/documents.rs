@@ -340,7 +340,7 @@ fn a_unit_of_work_goes_back_to_a_savepoint() {
         let (id, old) = t.records("c").remove(0);
         let hasty = Patience::FailsAtOnce;
         let (mut unit, slot) = t.db.begin_write(&t.op, &ns("c"), hasty).unwrap().unwrap();
-        unit.insert(&t.op, slot, doc! {"_id": 2, "a": 2}.as_raw())
+        unit.insert(&t.op, slot, doc! {"_id": 2, "a": 2}.into_vec().into())
             .unwrap();
         let before = *unit.stats();
         let savepoint = unit.savepoint();
@@ -362,11 +362,11 @@ fn a_unit_of_work_goes_back_to_a_savepoint() {
         assert!(view.collection.unwrap().indexes()[1].multikey);
         assert_eq!(unit.document(slot, &id).unwrap().unwrap(), new.as_bytes());
         assert_eq!(t.documents("c"), [old.clone()]);
-        let taken = unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.as_raw());
+        let taken = unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.into_vec().into());
         assert_eq!(code(taken), 11000);
         unit.rollback_to(savepoint);
         assert_eq!(*unit.stats(), before);
-        unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.as_raw())
+        unit.insert(&t.op, slot, doc! {"_id": 3, "a": 6}.into_vec().into())
             .unwrap();
         let stats = unit.commit(&t.op).unwrap();
         assert_eq!((stats.docs_inserted, stats.docs_modified), (2, 0));
@@ -390,8 +390,10 @@ fn a_unit_of_work_on_two_collections() {
         let b = unit.open(&t.op, &ns("b"), None).unwrap().unwrap();
         assert_eq!(unit.open(&t.op, &ns("a"), None).unwrap(), Some(a));
         assert_eq!(unit.open(&t.op, &ns("none"), None).unwrap(), None);
-        unit.insert(&t.op, a, doc! {"_id": 2}.as_raw()).unwrap();
-        unit.insert(&t.op, b, doc! {"_id": 2}.as_raw()).unwrap();
+        unit.insert(&t.op, a, doc! {"_id": 2}.into_vec().into())
+            .unwrap();
+        unit.insert(&t.op, b, doc! {"_id": 2}.into_vec().into())
+            .unwrap();
         assert_eq!(t.db.record_count(&ns("b")).unwrap(), 1);
         unit.commit(&t.op).unwrap();
         assert_eq!(t.db.record_count(&ns("a")).unwrap(), 2);
@@ -401,7 +403,8 @@ fn a_unit_of_work_on_two_collections() {
         t.create_index("b", doc! {"x": 1}, doc! {}).unwrap();
         assert_eq!(code(unit.open(&t.op, &ns("b"), None)), 112);
         // Dropped without a commit it leaves no trace.
-        unit.insert(&t.op, a, doc! {"_id": 3}.as_raw()).unwrap();
+        unit.insert(&t.op, a, doc! {"_id": 3}.into_vec().into())
+            .unwrap();
         drop(unit);
         assert_eq!(t.db.record_count(&ns("a")).unwrap(), 2);
         t.assert_valid("a");

@@ -99,7 +99,7 @@ pub fn run_with(
 pub fn small(test: &TestDb) -> QueryOptions {
     QueryOptions {
         sort_memory_bytes_max: 512,
-        temp_dir: test.dir().join("_tmp"),
+        temp_dir: Some(test.dir().join("_tmp").into()),
         ..Default::default()
     }
 }

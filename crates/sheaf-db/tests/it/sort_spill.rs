@@ -55,7 +55,7 @@ fn spilled_or_not_the_order_is_the_same() {
     let roomy = QueryOptions::default();
     let tight = QueryOptions {
         sort_memory_bytes_max: 50_000,
-        temp_dir: folder.path().to_path_buf(),
+        temp_dir: Some(folder.path().into()),
         ..QueryOptions::default()
     };
     let mut model: Vec<(i32, i32)> = (0..DOCUMENTS)

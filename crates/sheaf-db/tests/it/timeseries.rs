@@ -41,7 +41,7 @@ fn stages(stages: &[DocBuf]) -> ArrayBuf {
 
 fn run(test: &TestDb, name: &str, pipeline: &[DocBuf]) -> Vec<DocBuf> {
     let options = QueryOptions {
-        temp_dir: test.dir().join("_tmp"),
+        temp_dir: Some(test.dir().join("_tmp").into()),
         ..QueryOptions::default()
     };
     run_with(test, name, &stages(pipeline), options, true).unwrap()

@@ -7,7 +7,8 @@
 //! ```
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
 use sheaf_bson::{Error, Result};
 
@@ -19,7 +20,7 @@ const ENTRY_OVERHEAD: usize = std::mem::size_of::<Place>();
 
 /// Sorts key-value pairs by key. All keys must be different.
 pub struct ExternalSort {
-    dir: PathBuf,
+    dir: Arc<Path>,
     memory_bytes_max: usize,
     bytes: Vec<u8>,
     places: Vec<Place>,
@@ -37,7 +38,7 @@ struct Place {
 impl ExternalSort {
     /// Creates a sort that keeps about `memory_bytes_max` bytes in memory and the rest in files
     /// under `dir`.
-    pub fn new(dir: PathBuf, memory_bytes_max: usize) -> ExternalSort {
+    pub fn new(dir: Arc<Path>, memory_bytes_max: usize) -> ExternalSort {
         ExternalSort {
             dir,
             memory_bytes_max,
@@ -108,7 +109,7 @@ impl ExternalSort {
 
     fn spill(&mut self) -> Result<()> {
         self.sort();
-        let mut run = RunWriter::create(&self.dir).map_err(failed)?;
+        let mut run = RunWriter::create(Some(&self.dir)).map_err(failed)?;
         for place in self.places.drain(..) {
             run.push(place.key(&self.bytes), place.value(&self.bytes))
                 .map_err(failed)?;
@@ -168,7 +169,7 @@ mod tests {
 
     fn sorted(memory: usize, n: u32) -> (usize, Vec<u32>) {
         let dir = tempfile::tempdir().unwrap();
-        let mut sort = ExternalSort::new(dir.path().join("_tmp"), memory);
+        let mut sort = ExternalSort::new(dir.path().join("_tmp").into(), memory);
         for i in 0..n {
             let scattered = i.wrapping_mul(2_654_435_761) % n;
             sort.push(&scattered.to_be_bytes(), &(!scattered).to_le_bytes())

@@ -130,7 +130,7 @@ fn scan(
     let mut sorts: Vec<ExternalSort> = build
         .indexes()
         .iter()
-        .map(|_| ExternalSort::new(dir.to_path_buf(), share))
+        .map(|_| ExternalSort::new(dir.clone(), share))
         .collect();
     for (index, sort) in build.indexes().iter().zip(&mut sorts) {
         for (key, value) in index.first_rows() {

@@ -182,11 +182,12 @@ fn insert(
     if rules.is_checked {
         let db = unit.db().clone();
         let bytes = prepare_for_insert(doc, &mut || db.next_timestamp())?;
-        let stored = RawDoc::parse(&bytes).map_err(|e| Error::bad_value(e.to_string()))?;
+        let stored = Bytes::from(bytes.into_owned());
         return unit.insert(op, slot, stored).map(|_| ());
     }
     // Records that a capped collection removes have separate oplog entries.
-    unit.insert_record(op, slot, doc).map(|_| ())
+    unit.insert_record(op, slot, Bytes::copy_from_slice(doc.as_bytes()))
+        .map(|_| ())
 }
 
 fn replace(

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use sheaf_testkit::borders::{Rules, Upward, check};
 
-/// From what every file may import to what no other file imports.
+/// From folders that every file may import to folders that no other file imports.
 const ORDER: &[&str] = &[
     "lib.rs system_names.rs storage_error.rs op_context.rs record_key.rs clock.rs transaction_memory.rs",
     // Over documents: definitions of indexes, keys, vectors.
     "index/",
-    // What a collection keeps for planners.
+    // Per-collection state that planners use.
     "planning/index_filters.rs planning/plan_cache/ planning/sample.rs",
-    // What is: names, options, rows.
+    // Definitions: names, options, rows.
     "catalog/namespace.rs catalog/uuid.rs catalog/options/ catalog/clustered.rs catalog/duplicate_key.rs \
      catalog/views.rs",
     "events.rs damage.rs counters.rs",
-    // What lives: a collection and its state.
+    // Runtime state of collections.
     "collection/",
     "catalog/ records.rs",
     "change.rs oplog/entry.rs oplog/op_time.rs session_row.rs timeseries/catalogue.rs",
@@ -29,7 +29,7 @@ const ORDER: &[&str] = &[
     "modify/ timeseries/",
     "aggregate/ retryable.rs tailable.rs",
     "reads.rs change_stream/",
-    // What changes: collections, views, indexes.
+    // DDL: collections, views, indexes.
     "ddl/ ttl.rs validate.rs",
     "oplog/apply/",
 ];

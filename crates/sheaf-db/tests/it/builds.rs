@@ -85,7 +85,8 @@ fn several_indexes_in_one_pass() {
             t.assert_valid("c");
             let report = t.validate("c");
             let keys: Vec<_> = report.keys_per_index.into_iter().collect();
-            // 33 or 34 of 500 numbers have the same rest by 3 and by 5: for 0, 1 and 2.
+            // 33 or 34 of the 500 numbers leave the same remainders by 3 and by 5, for each of 0, 1
+            // and 2.
             let names = ["_id_", "a_1", "a_1__id_-1", "tags_1", "u_1"];
             let counts = [500, 10, 500, 1000 - 102, 500];
             for (key, expected) in keys.iter().zip(names.iter().zip(counts)) {
@@ -127,7 +128,7 @@ fn writes_during_a_build_are_in_the_index() {
             t.update("c", |doc| id(doc) > Some(200), retype, true)
                 .1
                 .unwrap();
-            // A duplicate that comes and goes is no fault.
+            // A duplicate that is removed before the build ends does not fail it.
             t.insert("c", doc! {"_id": 2000, "u": 100}).unwrap();
             t.delete("c", |doc| id(doc) == Some(2000), true);
             t.insert("c", doc! {"_id": 2001, "u": 7, "tags": [9, 9]})
@@ -167,7 +168,7 @@ fn writers_are_not_stopped_by_a_build_of_many_documents() {
 
 #[test]
 fn spilled_to_disk() {
-    // On one engine: the sort knows nothing of engines, and fifty megabytes take their time.
+    // On one engine: the sort does not depend on the engine, and 50 MB take time.
     let t = TestDb::new(EngineKind::Memory, Events::default());
     let long = |n: i32| format!("{:->1$}", n, 60_000);
     let docs: Vec<DocBuf> = (0..900)
@@ -186,7 +187,7 @@ fn spilled_to_disk() {
     assert_eq!(left, 0);
 }
 
-/// What must be true after a build that came to nothing.
+/// What must hold after a failed build.
 fn assert_no_trace(t: &TestDb) {
     let collection = t.collection("c");
     assert_eq!(collection.index_list().len(), 1);
@@ -204,8 +205,8 @@ fn duplicates_fail_a_unique_build() {
             .create_index("c", doc! {"a": 1}, doc! {"unique": true})
             .unwrap_err();
         assert_eq!(error.code().0, 11000);
-        let told = "E11000 duplicate key error collection: test.c index: a_1 dup key: { a: 0 }";
-        assert!(error.message().ends_with(told), "{error}");
+        let ending = "E11000 duplicate key error collection: test.c index: a_1 dup key: { a: 0 }";
+        assert!(error.message().ends_with(ending), "{error}");
         let extra = doc! {"keyPattern": {"a": 1}, "keyValue": {"a": 0}};
         assert_eq!(error.extra(), Some(&extra));
         assert_no_trace(&t);
@@ -321,7 +322,7 @@ fn the_collection_dropped_while_being_indexed() {
 }
 
 #[test]
-fn the_same_index_asked_for_twice_is_built_once() {
+fn the_same_index_requested_twice_is_built_once() {
     on_every_engine_stopping(|t, stopped| {
         t.insert_all("c", &documents(100));
         let specs = [index_spec(doc! {"a": 1}, doc! {})];
@@ -342,7 +343,7 @@ fn the_same_index_asked_for_twice_is_built_once() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_build() {
+fn a_crash_during_a_build() {
     on_every_engine_stopping(|mut t, stopped| {
         t.insert_all("c", &documents(100));
         let old = t.db.clone();
@@ -356,7 +357,7 @@ fn a_crash_in_the_middle_of_a_build() {
         assert_eq!(t.engine().tables().unwrap().len(), 5);
         let events: Arc<Mutex<Vec<DbEvent>>> = Arc::default();
         let seen = events.clone();
-        t.open_beside(Events::to(move |event| seen.lock().push(event.clone())));
+        t.reopen_after_crash(Events::to(move |event| seen.lock().push(event.clone())));
         let unknown = |event: &&DbEvent| matches!(event, DbEvent::UnknownTableDropped { .. });
         let cut_short = DbEvent::UnfinishedIndexesDropped { ns: ns("c") };
         assert_eq!(events.lock().iter().filter(unknown).count(), 2);
@@ -365,7 +366,7 @@ fn a_crash_in_the_middle_of_a_build() {
         assert_eq!(t.db.record_count(&ns("c")).unwrap(), 102);
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
         t.assert_valid("c");
-        // The database that had died is done with the test now.
+        // Let the build's thread of the crashed database end.
         drop(stopped);
         building.join().unwrap();
     });

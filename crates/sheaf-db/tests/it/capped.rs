@@ -12,7 +12,7 @@ use sheaf_query::canonical::FindSpec;
 
 use crate::support::{EngineKind, TestDb, code, ns, on_every_engine, with_field};
 
-/// Longer than any wait that ends well.
+/// Longer than any wait that succeeds.
 const WAIT: Duration = Duration::from_secs(60);
 
 fn create(t: &TestDb, name: &str, options: DocBuf) {
@@ -30,7 +30,7 @@ fn numbered(range: std::ops::Range<i32>) -> Vec<DocBuf> {
 }
 
 #[test]
-fn the_oldest_go() {
+fn the_oldest_documents_are_removed() {
     on_every_engine(|t| {
         create(&t, "c", doc! {"capped": true, "size": 100_000, "max": 3});
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
@@ -38,7 +38,7 @@ fn the_oldest_go() {
             t.insert("c", doc! {"_id": n, "a": n}).unwrap();
         }
         assert_eq!(ids(&t, "c"), [2, 3, 4]);
-        // More at once than there is room for.
+        // More documents at once than the collection can hold.
         t.insert_all("c", &numbered(10..30));
         assert_eq!(ids(&t, "c"), [27, 28, 29]);
         t.assert_valid("c");
@@ -64,9 +64,9 @@ fn a_refused_insert_removes_nothing() {
         t.insert_all("c", &numbered(0..3));
         assert_eq!(code(t.insert("c", doc! {"_id": 1})), 11000);
         assert_eq!(ids(&t, "c"), [0, 1, 2]);
-        // The one that would be pushed out is still there to be in the way.
+        // The document that would be removed still exists, so its `_id` is a duplicate.
         assert_eq!(code(t.insert("c", doc! {"_id": 0})), 11000);
-        // Of a batch, the others go on.
+        // In an unordered batch the remaining documents are inserted.
         let docs = [doc! {"_id": 3}, doc! {"_id": 2}, doc! {"_id": 4}];
         let raw: Vec<RawDoc<'_>> = docs.iter().map(DocBuf::as_raw).collect();
         let result = t.db.insert(&t.op, &ns("c"), &raw, false).unwrap();
@@ -171,7 +171,7 @@ fn batch(op: &StatementContext, source: &mut dyn ResultSource) -> sheaf_bson::Re
 }
 
 #[test]
-fn a_tailable_cursor_goes_on() {
+fn a_tailable_cursor_continues() {
     on_every_engine(|t| {
         create(&t, "c", doc! {"capped": true, "size": 4096, "max": 4});
         t.insert_all("c", &numbered(0..2));
@@ -181,7 +181,7 @@ fn a_tailable_cursor_goes_on() {
         assert!(batch(&t.op, &mut some).unwrap().is_empty());
         assert!(
             !some.is_exhausted(),
-            "it stands on a record, though that does not match"
+            "it is positioned on a record, although the record does not match"
         );
         assert!(!all.await_more(&t.op, Duration::ZERO).unwrap());
         t.insert("c", doc! {"_id": 2}).unwrap();
@@ -192,13 +192,13 @@ fn a_tailable_cursor_goes_on() {
         // The cursor's last record is removed.
         t.insert_all("c", &numbered(3..9));
         assert_eq!(code(batch(&t.op, &mut all)), 136);
-        // Nothing to stand on.
+        // No record to be positioned on.
         create(&t, "empty", doc! {"capped": true, "size": 4096});
         let mut dead = tail(&t, "empty", doc! {}).unwrap();
         assert!(batch(&t.op, &mut dead).unwrap().is_empty());
         assert!(dead.is_exhausted());
         assert!(tail(&t, "none", doc! {}).is_none());
-        // The collection goes.
+        // The collection is dropped.
         let mut orphan = tail(&t, "c", doc! {}).unwrap();
         assert_eq!(batch(&t.op, &mut orphan).unwrap(), [5, 6, 7, 8]);
         t.db.drop_collection(&t.op, &ns("c")).unwrap();
@@ -209,7 +209,8 @@ fn a_tailable_cursor_goes_on() {
     });
 }
 
-/// Writers at once, and a reader that tails: it sees every document of every writer once, in the order of each.
+/// Concurrent writers and a tailing reader, which sees every document of every writer once, in each
+/// writer's order.
 #[test]
 fn no_reader_misses_a_record() {
     const WRITERS: i32 = 3;

@@ -87,11 +87,11 @@ fn dropped() {
         let dropped = t.db.drop_collection(&t.op, &ns("c")).unwrap().unwrap();
         assert_eq!(dropped.indexes_was, Some(2));
         assert_eq!(t.db.drop_collection(&t.op, &ns("c")).unwrap(), None);
-        // Who had begun to read goes on.
+        // A reader that began before the drop continues.
         assert_eq!(view.record_count().unwrap(), 1);
         assert_eq!(t.db.record_count(&ns("c")).unwrap(), 0);
         drop(view);
-        // The catalog's table, and those of d and of its index.
+        // Left are the tables of the catalog, of d and of its index.
         assert_eq!(t.engine().tables().unwrap().len(), 3);
         assert!(t.db.drop_database(&t.op, "test").unwrap());
         assert!(!t.db.drop_database(&t.op, "test").unwrap());
@@ -218,7 +218,7 @@ fn a_new_format_is_refused() {
 }
 
 #[test]
-fn damage_is_told_and_not_papered_over() {
+fn a_missing_table_is_reported() {
     on_every_engine(|t| {
         t.insert("c", doc! {"_id": 1}).unwrap();
         let table = t.collection("c").table();

@@ -32,7 +32,7 @@ fn query(filter: &DocBuf) -> Arc<CanonicalQuery> {
     Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap())
 }
 
-/// The ids found, and how the plan came about.
+/// The ids found, and the plan's digest.
 fn run(t: &TestDb, filter: &DocBuf, options: &QueryOptions) -> (Vec<i32>, PlanDigest) {
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut source = find(&view, &t.op, query(filter), options).unwrap();
@@ -106,8 +106,9 @@ fn a_plan_comes_from_the_cache_with_the_constants_of_its_query() {
 }
 
 #[test]
-fn a_cached_plan_that_turns_out_badly_is_chosen_anew() {
-    // Of one kind there is much of a, of the other much of b.
+fn an_expensive_cached_plan_is_replanned() {
+    // The first half has one document per `a` and many with the same `b`, the second half the
+    // reverse.
     let t = collection(
         3_000,
         |i| match i {
@@ -136,7 +137,7 @@ fn a_cached_plan_that_turns_out_badly_is_chosen_anew() {
 }
 
 #[test]
-fn constants_that_a_recipe_does_not_fit_are_planned() {
+fn constants_that_do_not_fit_a_recipe_are_planned() {
     let t = collection(
         300,
         |i| match i % 3 {
@@ -150,14 +151,14 @@ fn constants_that_a_recipe_does_not_fit_are_planned() {
     for a in [2, 5, 8] {
         run(&t, &doc! {"a": a, "b": 1}, &options);
     }
-    // Null is two values to an index, and what is found has to be checked.
+    // Null has two index values, and the documents must be checked.
     let (ids, _) = run(&t, &doc! {"a": RawValue::Null, "b": 1}, &options);
     let expected: Vec<i32> = (0..300).filter(|i| i % 3 != 2 && i % 4 == 1).collect();
     assert_eq!(ids, expected);
 }
 
 #[test]
-fn branches_of_a_rooted_or_are_chosen_for_by_themselves() {
+fn branches_of_a_rooted_or_are_planned_separately() {
     let t = collection(
         2_000,
         |i| doc! {"_id": i, "a": i % 500, "b": i % 3, "c": i % 400},
@@ -182,10 +183,10 @@ fn branches_of_a_rooted_or_are_chosen_for_by_themselves() {
             .collect();
         assert_eq!(ids, expected);
         assert_eq!(plan.summary().unwrap(), "IXSCAN { a: 1 }, IXSCAN { c: 1 }");
-        // Two trials prove the branches' plans; then the whole is put together once.
+        // Two trials prove the branches' plans; the third run assembles the whole from the cache.
         assert_eq!(plan.from_cache, turn >= 3, "{turn}");
     }
-    // An entry for each branch, and none for the whole.
+    // An entry for each branch, none for the whole.
     assert_eq!(t.collection("c").plan_cache().len(), 2);
     let (_, plan) = run(&t, &doc! {"a": 3, "b": 1}, &options);
     assert!(plan.from_cache, "a query like a branch has that plan");
@@ -199,7 +200,7 @@ fn a_rooted_or_with_a_branch_without_an_index_is_a_collection_scan() {
 }
 
 #[test]
-fn branches_are_planned_as_a_whole_when_told_so() {
+fn branches_are_planned_as_a_whole_if_configured() {
     let t = two_indexes();
     let options = QueryOptions {
         or_children_independently: false,
@@ -213,7 +214,7 @@ fn branches_are_planned_as_a_whole_when_told_so() {
 }
 
 #[test]
-fn explain_leaves_the_cache_alone() {
+fn explain_does_not_change_the_cache() {
     let t = two_indexes();
     explain(&t, &doc! {"a": 1, "b": 1});
     assert!(t.collection("c").plan_cache().is_empty());
@@ -226,7 +227,7 @@ fn trials_stay_within_their_budget() {
         |i| doc! {"_id": i, "a": i % 2, "b": i % 2, "c": i},
         &[doc! {"a": 1}, doc! {"b": 1}],
     );
-    // Nothing is found: only the budget ends the trial.
+    // The filter matches nothing: only the budget ends the trial.
     let filter = doc! {"a": 0, "b": 0, "c": -1};
     let works = |options: &QueryOptions| -> Vec<i64> {
         let view = t.db.read_view(&ns("c")).unwrap();
@@ -262,9 +263,9 @@ fn trials_stay_within_their_budget() {
         ..QueryOptions::default()
     };
     assert_eq!(works(&published(100, 0.0)), [100, 100]);
-    // The fraction of the collection, if that is more.
+    // The fraction of the collection applies if it is more.
     assert_eq!(works(&published(100, 0.3)), [300, 300]);
-    // By cost both have the same plan's steps at most.
+    // By cost, both candidates take at most the works of one plan.
     let by_cost = QueryOptions {
         evaluation_works: 100,
         evaluation_collection_fraction: 0.0,
@@ -273,8 +274,8 @@ fn trials_stay_within_their_budget() {
     assert!(works(&by_cost).iter().all(|&works| works <= 100 + 1));
 }
 
-/// Most documents have small groups of `a` and of `b`, which hardly meet; of `-1`
-/// there is much in both, and one document has both.
+/// Most documents have small groups of `a` and of `b` with few in common; `-1` is frequent in both
+/// fields, and one document has it in both.
 fn meeting_groups() -> TestDb {
     collection(
         7_000,
@@ -288,7 +289,7 @@ fn meeting_groups() -> TestDb {
     )
 }
 
-/// Two trials prove the plan, and it is used; for the last filter it is dear.
+/// The plan is proven after `trials` trials and then used; for the last filter it is expensive.
 fn proven_then_replanned(t: &TestDb, filters: &[DocBuf], options: &QueryOptions, trials: usize) {
     let expected = |filter: &DocBuf| {
         let published = QueryOptions {
@@ -309,13 +310,13 @@ fn proven_then_replanned(t: &TestDb, filters: &[DocBuf], options: &QueryOptions,
     let (ids, plan) = run(t, last, options);
     assert_eq!(ids, expected(last));
     assert!(plan.replanned && !plan.from_cache);
-    // And so is what comes after it, until a plan has proven itself again.
+    // The following query is correct too; it is tried again until a plan has proven itself.
     let (ids, _) = run(t, &good[0], options);
     assert_eq!(ids, expected(&good[0]));
 }
 
 #[test]
-fn an_intersection_that_turns_out_badly_is_chosen_anew() {
+fn an_expensive_intersection_is_replanned() {
     let t = meeting_groups();
     let of = |i: i32| doc! {"a": i % 100, "b": i % 97};
     let filters = [of(5), of(1006), of(2007), of(3008), doc! {"a": -1, "b": -1}];
@@ -323,7 +324,7 @@ fn an_intersection_that_turns_out_badly_is_chosen_anew() {
 }
 
 #[test]
-fn an_intersection_by_hash_that_turns_out_badly_is_chosen_anew() {
+fn an_expensive_hash_intersection_is_replanned() {
     let t = meeting_groups();
     let of = |a: i32, b: i32| {
         doc! {"a": {"$gte": a, "$lt": a + 2}, "b": {"$gte": b, "$lt": b + 2}, "c": {"$gte": 0}}
@@ -342,7 +343,7 @@ fn an_intersection_by_hash_that_turns_out_badly_is_chosen_anew() {
 }
 
 #[test]
-fn branches_that_turn_out_badly_together_are_chosen_for_anew() {
+fn expensive_or_branches_are_replanned() {
     let t = meeting_groups();
     let of = |i: i32, j: i32| {
         doc! {"$or": [doc! {"a": i % 100, "b": i % 97}, doc! {"a": j % 100, "b": j % 97, "c": 0}]}
@@ -360,7 +361,7 @@ fn branches_that_turn_out_badly_together_are_chosen_for_anew() {
 }
 
 #[test]
-fn branches_that_are_not_reached_are_not_opened() {
+fn unreached_branches_are_not_opened() {
     let t = meeting_groups();
     let options = QueryOptions::default();
     let filter = |n: i32| {
@@ -376,7 +377,7 @@ fn branches_that_are_not_reached_are_not_opened() {
         limit: Some(2),
         ..FindSpec::default()
     };
-    // A shape of its own, with branches that are proven already.
+    // A new shape, whose branches are already proven.
     let query = Arc::new(CanonicalQuery::new(sheaf_bson::DateTime(0), spec).unwrap());
     let view = t.db.read_view(&ns("c")).unwrap();
     let mut found = find(&view, &t.op, query.clone(), &options).unwrap();
@@ -398,8 +399,8 @@ fn branches_that_are_not_reached_are_not_opened() {
     collect(&found.solution().unwrap().root, &mut lazy);
     assert_eq!(lazy.len(), 4);
     assert!(!lazy[3], "{lazy:?}");
-    // Who asks for the stages sees all of them.
-    let told = found.exec_stats().unwrap().to_string();
-    assert_eq!(told.matches("AND_SORTED").count(), 4, "{told}");
-    assert_eq!(told.matches("IXSCAN").count(), 8, "{told}");
+    // The statistics of the stages include all branches.
+    let stats = found.exec_stats().unwrap().to_string();
+    assert_eq!(stats.matches("AND_SORTED").count(), 4, "{stats}");
+    assert_eq!(stats.matches("IXSCAN").count(), 8, "{stats}");
 }

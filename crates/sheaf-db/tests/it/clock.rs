@@ -30,7 +30,7 @@ fn at(time: u32, increment: u32) -> Timestamp {
     Timestamp { time, increment }
 }
 
-/// One test: the machine's clock is one for the process.
+/// One test: the machine's clock is process-wide.
 #[test]
 fn the_clock() {
     let folder = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn the_clock() {
     let db = open(&engine);
     let op = StatementContext::new();
 
-    // Each commit is later than those before it; reading is no commit.
+    // Each commit is later than those before it; a read does not advance the clock.
     let first = insert(&db, 1);
     let second = insert(&db, 2);
     assert!(at(1000, 0) < first && first < second && second.time == 1000);
@@ -50,7 +50,8 @@ fn the_clock() {
     db.drop_collection(&op, &ns("c")).unwrap();
     assert!(db.operation_time() > second);
 
-    // The machine's clock goes back, and the process dies: times go on from where they may have been.
+    // The machine's clock goes back and the process dies: times continue after the last one that
+    // may have been used.
     let last = insert(&db, 3);
     SECONDS.store(500, Ordering::SeqCst);
     assert!(insert(&db, 4) > last);
@@ -60,7 +61,7 @@ fn the_clock() {
     assert!(insert(&db, 6) > last);
     assert!(db.operation_time().time < 1100, "not far ahead either");
 
-    // An orderly end leaves no gap.
+    // A clean shutdown leaves no gap.
     let last = insert(&db, 7);
     assert_eq!(db.cluster_time(), last);
     db.close().unwrap();
@@ -69,30 +70,30 @@ fn the_clock() {
     let db = open(&engine);
     assert_eq!((db.operation_time(), db.cluster_time()), (last, last));
 
-    // What a client has heard of elsewhere: not yet an operation's time, and never given to one.
-    let heard = at(last.time + 100, 7);
+    // A cluster time received from a client is not an operation time, and no commit receives it.
+    let received = at(last.time + 100, 7);
     assert_eq!(
-        db.hear_of(heard, 10).unwrap_err().code(),
+        db.hear_of(received, 10).unwrap_err().code(),
         ErrorCode::CLUSTER_TIME_FAILS_RATE_LIMITER
     );
-    db.hear_of(heard, 1000).unwrap();
-    assert_eq!((db.operation_time(), db.cluster_time()), (last, heard));
+    db.hear_of(received, 1000).unwrap();
+    assert_eq!((db.operation_time(), db.cluster_time()), (last, received));
     db.hear_of(last, 0).unwrap();
-    assert_eq!(db.cluster_time(), heard);
+    assert_eq!(db.cluster_time(), received);
 
-    // Reading after it is waiting for nothing; beyond it there is nothing to wait for.
-    let beyond = at(heard.time, 8);
+    // A read after the received time does not wait; a read after a later time is refused.
+    let beyond = at(received.time, 8);
     assert_eq!(
         db.wait_for_time(&op, beyond).unwrap_err().code(),
         ErrorCode::INVALID_OPTIONS
     );
-    db.wait_for_time(&op, heard).unwrap();
-    assert_eq!(db.operation_time(), heard);
-    assert!(db.newest_is(heard));
+    db.wait_for_time(&op, received).unwrap();
+    assert_eq!(db.operation_time(), received);
+    assert!(db.newest_is(received));
     let next = insert(&db, 8);
-    assert!(next > heard && !db.newest_is(heard));
+    assert!(next > received && !db.newest_is(received));
 
-    // With the oplog the entries have these times.
+    // With the oplog on, the entries have these times.
     db.turn_oplog_on(&op).unwrap();
     let on = db.operation_time();
     assert!(on > next);

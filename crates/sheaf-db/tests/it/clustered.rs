@@ -41,7 +41,7 @@ fn found(t: &TestDb, spec: FindSpec<'_>) -> (Vec<Value>, String, u64) {
     (ids, summary, running.counts().docs_examined)
 }
 
-/// Several places are several seeks; without extensions what lies between them is read too.
+/// Several intervals take several seeks; without extensions the records between them are read too.
 #[test]
 fn scans_with_gaps_are_an_extension() {
     on_every_engine(|t| {
@@ -116,7 +116,7 @@ fn longs(ids: impl IntoIterator<Item = i64>) -> Vec<Value> {
 }
 
 #[test]
-fn records_stand_in_the_order_of_ids() {
+fn records_are_in_the_order_of_ids() {
     on_every_engine(|mut t| {
         create(&t, doc! {});
         let ids = [
@@ -141,7 +141,7 @@ fn records_stand_in_the_order_of_ids() {
         assert_eq!(ids_of(&t), sorted);
         t.assert_valid("c");
         assert_eq!(t.collection("c").index_list().len(), 0);
-        // The same number of another type is the same place.
+        // The same number in another type is the same record id.
         for id in [Value::Double(-1.0), Value::Int64(-1), Value::MinKey] {
             assert_eq!(code(t.insert("c", doc! {"_id": id.as_raw()})), 11000);
         }
@@ -154,7 +154,7 @@ fn records_stand_in_the_order_of_ids() {
 }
 
 #[test]
-fn what_is_told_of_it() {
+fn how_it_is_described() {
     on_every_engine(|mut t| {
         create(&t, doc! {"expireAfterSeconds": 60});
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
@@ -197,7 +197,7 @@ fn the_error_of_a_second_document() {
             extra.to_string(),
             "{ keyPattern: { _id: 1 }, keyValue: { _id: 5 } }"
         );
-        // A document that another index refuses leaves its place free.
+        // A document that another index refuses leaves its record id free.
         t.create_index("c", doc! {"a": 1}, doc! {"unique": true})
             .unwrap();
         assert_eq!(code(t.insert("c", doc! {"_id": 6, "a": 1})), 11000);
@@ -207,7 +207,7 @@ fn the_error_of_a_second_document() {
 }
 
 #[test]
-fn writes_keep_other_indexes_true() {
+fn writes_keep_other_indexes_consistent() {
     on_every_engine(|t| {
         create(&t, doc! {});
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
@@ -265,7 +265,7 @@ fn writes_keep_other_indexes_true() {
 }
 
 #[test]
-fn a_place_that_is_left_can_be_taken_in_one_unit() {
+fn a_freed_record_id_can_be_reused_in_one_unit() {
     on_every_engine(|t| {
         create(&t, doc! {});
         t.insert("c", doc! {"_id": 1, "n": 1}).unwrap();
@@ -471,7 +471,7 @@ fn a_collation_orders_records() {
             (ids, plan.as_str(), docs),
             (text(&["b", "c"]), "CLUSTERED_IXSCAN", 2)
         );
-        // Compared otherwise, text has no bounds; numbers have.
+        // Under another collation text has no bounds; numbers have.
         let simple = |filter: DocBuf| {
             found(
                 &t,
@@ -501,7 +501,7 @@ fn a_collation_orders_records() {
 }
 
 #[test]
-fn its_index_cannot_be_dropped_nor_made() {
+fn its_index_cannot_be_dropped_or_created() {
     on_every_engine(|t| {
         create(&t, doc! {});
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
@@ -512,7 +512,7 @@ fn its_index_cannot_be_dropped_nor_made() {
             72
         );
         assert_eq!(code(drop(IndexSelector::Names(vec!["_id_"]))), 27);
-        // It is there, however it is asked for.
+        // Creating the `_id` index in any form is a no-op.
         for options in [
             doc! {},
             doc! {"name": "x"},
@@ -529,7 +529,7 @@ fn its_index_cannot_be_dropped_nor_made() {
         );
         assert_eq!(drop(IndexSelector::All).unwrap(), 2);
         assert_eq!(t.collection("c").index_count(), 1);
-        // No other collection comes to be clustered.
+        // An existing collection cannot become clustered.
         t.insert("plain", doc! {"_id": 1}).unwrap();
         let clustered = || index_spec(doc! {"_id": 1}, doc! {"clustered": true, "unique": true});
         assert_eq!(
@@ -584,7 +584,7 @@ fn documents_expire_by_the_date_in_their_id() {
         ]);
         t.insert_all("c", &docs);
         assert_eq!(pass(&t, at(9)), (0, 0));
-        // Only what has expired is looked at.
+        // Only expired documents are examined.
         assert_eq!(pass(&t, at(10)), (1, 1));
         assert_eq!(pass(&t, at(1209)), (1199, 1199));
         assert_eq!(t.documents("c").len(), 303);
@@ -621,7 +621,7 @@ fn documents_expire_by_the_date_in_their_id() {
 }
 
 #[test]
-fn what_the_oplog_says_of_it() {
+fn what_the_oplog_records() {
     on_every_engine(|t| {
         t.db.turn_oplog_on(&t.op).unwrap();
         create(&t, doc! {"expireAfterSeconds": 5});
@@ -636,11 +636,11 @@ fn what_the_oplog_says_of_it() {
             .snapshot
             .cursor(view.collection.unwrap().table())
             .unwrap();
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         let mut on = cursor.seek_first().unwrap();
         while on {
             let entry = RawDoc::parse(cursor.value()).unwrap();
-            told.push(format!(
+            shown.push(format!(
                 "{} {}",
                 entry.get("op").unwrap(),
                 entry.get("o").unwrap()
@@ -648,7 +648,7 @@ fn what_the_oplog_says_of_it() {
             on = cursor.next().unwrap();
         }
         assert_eq!(
-            told[1..],
+            shown[1..],
             [
                 r#""c" { create: "c", clusteredIndex: { v: 2, key: { _id: 1 }, name: "by id", unique: true }, expireAfterSeconds: 5 }"#,
                 r#""i" { _id: "x", n: 1 }"#,
@@ -660,7 +660,7 @@ fn what_the_oplog_says_of_it() {
 }
 
 #[test]
-fn one_write_a_document_and_no_more() {
+fn one_write_per_document() {
     on_every_engine(|t| {
         create(&t, doc! {});
         let stats =
@@ -678,7 +678,7 @@ fn one_write_a_document_and_no_more() {
 
 /// Two writers compete for the same key: one gets it, the second receives an error.
 #[test]
-fn of_many_inserts_of_one_id_one_succeeds() {
+fn of_concurrent_inserts_of_one_id_one_succeeds() {
     on_every_engine(|t| {
         create(&t, doc! {});
         let inserted = std::sync::atomic::AtomicUsize::new(0);
@@ -704,7 +704,7 @@ fn of_many_inserts_of_one_id_one_succeeds() {
 }
 
 #[test]
-fn a_repair_brings_records_to_their_places() {
+fn a_repair_moves_misplaced_records() {
     on_every_engine(|t| {
         create(&t, doc! {});
         t.create_index("c", doc! {"a": 1}, doc! {}).unwrap();
@@ -722,7 +722,8 @@ fn a_repair_brings_records_to_their_places() {
             batch.put(table, &place, doc.into_vec());
         };
         let mut batch = WriteBatch::new();
-        // Elsewhere: where another is, where none is; and what is no document.
+        // Misplaced records: under the id of another record, under a free id; and a record that is
+        // not a document.
         put(&mut batch, 4, doc! {"_id": 2, "a": "second"});
         put(&mut batch, 5, doc! {"_id": 9, "a": "moved"});
         batch.put(

@@ -1,4 +1,4 @@
-//! Collations on disk: what the catalog keeps, and what another start finds.
+//! Collations on disk: what the catalog stores, and what a restart reads.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn create(t: &TestDb, name: &str, collation: DocBuf) {
     t.db.create_collection(&t.op, &ns(name), options).unwrap();
 }
 
-/// What matches, and how many keys and documents that took.
+/// The matching documents, and how many keys and documents were examined.
 fn found(t: &TestDb, name: &str, filter: DocBuf, collation: DocBuf) -> (Vec<DocBuf>, u64, u64) {
     let view = t.db.read_view(&ns(name)).unwrap();
     let spec = FindSpec {
@@ -48,7 +48,7 @@ fn collations_of(t: &TestDb, name: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_restart_finds_collations_and_sort_keys_as_they_were() {
+fn collations_and_sort_keys_survive_a_restart() {
     let mut t = TestDb::new(EngineKind::Redb, Events::default());
     create(&t, "c", insensitive());
     t.create_index("c", doc! {"s": 1}, doc! {}).unwrap();
@@ -79,7 +79,7 @@ fn a_restart_finds_collations_and_sort_keys_as_they_were() {
     let (docs, keys, _) = found(&t, "c", doc! {"n": "X"}, doc! {"locale": "simple"});
     assert_eq!((docs.len(), keys), (1, 1));
     let code = |result: sheaf_bson::Result<()>| result.unwrap_err().code().0;
-    // The same index again, and one that clashes.
+    // The same index again, and one that conflicts.
     t.create_index("c", doc! {"s": 1}, doc! {"collation": insensitive()})
         .unwrap();
     let simple = doc! {"collation": {"locale": "simple"}};
@@ -88,7 +88,7 @@ fn a_restart_finds_collations_and_sort_keys_as_they_were() {
 }
 
 #[test]
-fn a_build_over_documents_and_one_before_them_make_the_same_keys() {
+fn builds_before_and_after_the_documents_make_the_same_keys() {
     let t = TestDb::new(EngineKind::Memory, Events::default());
     let options = doc! {"collation": {"locale": "fr_CA", "alternate": "shifted"}, "unique": true};
     for name in ["first", "last"] {

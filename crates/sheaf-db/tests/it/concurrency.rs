@@ -64,7 +64,7 @@ fn no_increment_of_a_hot_counter_is_lost() {
 }
 
 #[test]
-fn of_many_who_insert_the_same_key_one_succeeds() {
+fn of_concurrent_inserts_of_the_same_key_one_succeeds() {
     on_every_engine(|t| {
         t.create_index("c", doc! {"u": 1}, doc! {"unique": true})
             .unwrap();
@@ -146,7 +146,7 @@ fn updates_of_many_documents_in_opposite_order_both_end() {
 }
 
 #[test]
-fn a_writer_who_waits_can_be_killed() {
+fn a_waiting_writer_can_be_killed() {
     on_every_engine(|t| {
         t.insert("c", doc! {"_id": 1, "n": 0}).unwrap();
         let patience = sheaf_db::write::unit::Patience::Waits;
@@ -171,14 +171,15 @@ fn a_writer_who_waits_can_be_killed() {
             waiting.kill(sheaf_bson::ErrorCode::INTERRUPTED);
             assert_eq!(code(waiter.join().unwrap()), 11601);
         });
-        // In a transaction no lock is waited for.
+        // A transaction does not wait for locks.
         let hasty = sheaf_db::write::unit::Patience::FailsAtOnce;
         let (mut second, slot) = t.db.begin_write(&t.op, &ns("c"), hasty).unwrap().unwrap();
         assert_eq!(code(second.lock_record(&t.op, slot, &id)), 112);
     });
 }
 
-/// A unique key that is being given up is waited for, and free when its holder commits.
+/// An insert of a unique key that another unit is removing waits, and succeeds when that unit
+/// commits.
 #[test]
 fn a_key_being_removed_is_waited_for() {
     on_every_engine(|t| {
@@ -198,7 +199,7 @@ fn a_key_being_removed_is_waited_for() {
                 t.db.insert_one(&inserting, &ns("c"), second.as_raw())
                     .unwrap();
             });
-            // The waiting insert's unit is open at the same time as ours.
+            // The waiting insert's unit is open at the same time as this one.
             while t.db.storage().lock_stats().waits == 0 {
                 assert!(!waiter.is_finished());
                 std::thread::yield_now();
@@ -233,7 +234,7 @@ fn collections_and_indexes_come_and_go_under_writers() {
                 .collect();
             let reader = scope.spawn(|| {
                 while done.load(Ordering::Relaxed) == 0 {
-                    // Every view holds what its collection names.
+                    // A view can read every table that its collection names.
                     let view = t.db.read_view(&ns("c")).unwrap();
                     if let Some(collection) = &view.collection {
                         view.record_count().unwrap();

@@ -1,5 +1,6 @@
-//! Pipelines of `$lookup` that use variables of the outer document. Prepared once where only the
-//! first filter uses them, they return what they return when each is parsed and planned separately.
+//! `$lookup` pipelines that use variables of the outer document. A pipeline that uses them only in
+//! its first filter is prepared once; it returns what it returns when it is parsed and planned for
+//! each document.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use sheaf_db::QueryOptions;
 use crate::pipelines::{array, run_with};
 use crate::support::{EngineKind, TestDb};
 
-/// Values of all kinds that a variable may have, of which some are of several.
+/// Values of all kinds that a variable may have; some are arrays.
 const VALUES: [&str; 16] = [
     "1",
     "2",
@@ -91,7 +92,7 @@ fn lookup(from: &str, equality: &str, pipeline: &str) -> String {
 }
 
 #[test]
-fn prepared_and_planned_anew_are_the_same() {
+fn prepared_and_replanned_pipelines_agree() {
     let indexes: [&[DocBuf]; 5] = [
         &[],
         &[doc! {"a": 1}],
@@ -106,11 +107,11 @@ fn prepared_and_planned_anew_are_the_same() {
         }
         for pipeline in PIPELINES {
             // A later stage uses a variable: nothing can be prepared.
-            let anew = pipeline.trim_end_matches(']').to_owned()
+            let unprepared = pipeline.trim_end_matches(']').to_owned()
                 + ", {$addFields: {zz: '$$v'}}, {$unset: 'zz'}]";
             for equality in ["", "localField: 'l', foreignField: 'b',"] {
                 let one = results(&t, "outer", &lookup("inner", equality, pipeline));
-                let other = results(&t, "outer", &lookup("inner", equality, &anew));
+                let other = results(&t, "outer", &lookup("inner", equality, &unprepared));
                 assert_eq!(one, other, "{keys:?} {equality} {pipeline}");
                 assert_eq!(one.unwrap().len(), VALUES.len() + 1);
             }
@@ -119,7 +120,7 @@ fn prepared_and_planned_anew_are_the_same() {
 }
 
 #[test]
-fn a_view_stands_in_front() {
+fn a_view_as_the_foreign_collection() {
     let t = filled();
     let stages = array("[{$match: {b: {$gt: 0}}}, {$set: {c: '$a'}}]");
     let collation = Default::default();
@@ -127,15 +128,15 @@ fn a_view_stands_in_front() {
     t.db.create_view(&t.op, &view, "inner", stages.as_raw(), &collation)
         .unwrap();
     for pipeline in PIPELINES {
-        let anew = pipeline.trim_end_matches(']').to_owned()
+        let unprepared = pipeline.trim_end_matches(']').to_owned()
             + ", {$addFields: {zz: '$$v'}}, {$unset: 'zz'}]";
         let one = results(&t, "outer", &lookup("view", "", pipeline));
-        let other = results(&t, "outer", &lookup("view", "", &anew));
+        let other = results(&t, "outer", &lookup("view", "", &unprepared));
         assert_eq!(one, other, "{pipeline}");
     }
 }
 
-/// The plan that most values prove is dear for the last one: it is tried anew.
+/// The plan that most values prove is expensive for the last one, which is replanned.
 #[test]
 fn a_plan_that_turns_out_badly_is_chosen_anew() {
     let t = TestDb::new(EngineKind::Memory, Events::default());
@@ -160,17 +161,17 @@ fn a_plan_that_turns_out_badly_is_chosen_anew() {
         assert_eq!(matched.matches("_id: ").count(), 2, "{matched}");
     }
     let stats = crate::pipelines::stats(&t, "outer", &stages).unwrap();
-    let mut told = String::new();
+    let mut shown = String::new();
     for line in &stats {
-        writeln!(told, "{line}").unwrap();
+        writeln!(shown, "{line}").unwrap();
     }
-    let after = told.split("totalKeysExamined: ").nth(1).expect(&told);
+    let after = shown.split("totalKeysExamined: ").nth(1).expect(&shown);
     let keys: u64 = after
         .split(|c: char| !c.is_ascii_digit())
         .next()
         .unwrap()
         .parse()
         .unwrap();
-    // Without it the last document would walk the 2000 keys of -1.
-    assert!(keys < 1000, "{told}");
+    // Without replanning the last document would scan the 2000 keys of -1.
+    assert!(keys < 1000, "{shown}");
 }

@@ -20,7 +20,7 @@ use crate::support::{Change, index_spec, ns, source, with_field};
 /// Collections with their documents, in order of insertion.
 type State = Vec<(String, Vec<DocBuf>)>;
 
-/// Never by itself: then the events of two runs are the same.
+/// No flush by itself, so that two runs have the same events.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// A simulated disk with an engine on it.
@@ -100,7 +100,7 @@ fn open(disk: &impl Disk, temp: &tempfile::TempDir) -> Result<Arc<Db>> {
 
 type Step = fn(&Arc<Db>, &StatementContext) -> Result<()>;
 
-/// Every step is acknowledged by a sync; of documents, it writes one unit of work.
+/// Every step is acknowledged by a sync. A step that writes documents is one unit of work.
 const STEPS: [Step; 8] = [
     |db, op| {
         let spec = index_spec(doc! {"u": 1}, doc! {"unique": true});
@@ -153,8 +153,8 @@ const STEPS: [Step; 8] = [
     |db, op| db.drop_collection(op, &ns("d")).map(|_| ()),
 ];
 
-/// Runs the script until something fails; gives how many steps were acknowledged, and after each of
-/// them what there was.
+/// Runs the script until something fails. Returns the number of acknowledged steps, and the state
+/// after each of them.
 fn run(disk: &impl Disk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
     let mut states = vec![State::new()];
     let Ok(db) = open(disk, temp) else {
@@ -162,12 +162,13 @@ fn run(disk: &impl Disk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
     };
     let op = StatementContext::new();
     for (at, step) in STEPS.iter().enumerate() {
-        // An engine whose disk has failed may panic in its own clean-up; the process is dead anyway.
+        // An engine whose disk has failed may panic during clean-up; the simulated process has died
+        // anyway.
         let done = catch_unwind(AssertUnwindSafe(|| step(&db, &op).and_then(|()| db.sync())));
         if !matches!(done, Ok(Ok(()))) {
             return (at, states);
         }
-        // A checkpoint that comes by itself may be what the crash meets, while we look.
+        // The crash may also meet a background checkpoint while the state is read.
         match catch_unwind(AssertUnwindSafe(|| state(&db))) {
             Ok(state) => states.push(state),
             Err(_) => return (at + 1, states),
@@ -176,7 +177,7 @@ fn run(disk: &impl Disk, temp: &tempfile::TempDir) -> (usize, Vec<State>) {
     (STEPS.len(), states)
 }
 
-/// What there is, checked.
+/// The state, validated.
 fn state(db: &Db) -> State {
     let mut state = State::new();
     for collection in db.catalog().collections() {
@@ -207,16 +208,16 @@ fn assert_no_leftovers(db: &Db) {
 }
 
 #[test]
-fn at_every_write_and_sync_in_turn_on_redb() {
+fn a_crash_at_every_write_and_sync_on_redb() {
     crash_everywhere::<FaultDisk>(false);
 }
 
 #[test]
-fn at_every_write_and_sync_in_turn_on_our_own_engine() {
+fn a_crash_at_every_write_and_sync_on_logtree() {
     crash_everywhere::<FaultFolder>(true);
 }
 
-/// `opens`: also what is left of the making of the first file.
+/// `opens`: whether the database opens even if the crash came while the first file was created.
 fn crash_everywhere<D: Disk>(opens: bool) {
     let temp = tempfile::tempdir().unwrap();
     let disk = D::default();
@@ -235,7 +236,7 @@ fn crash_everywhere<D: Disk>(opens: bool) {
             let after = disk.found(remains);
             let db = match open(&after, &temp) {
                 Ok(db) => db,
-                // Of a file that was being made, not even the head need be there.
+                // A file that was being created may lack even its header.
                 Err(error) if acknowledged == 0 && !opens => {
                     assert!(!error.message().is_empty());
                     continue;
@@ -244,7 +245,8 @@ fn crash_everywhere<D: Disk>(opens: bool) {
             };
             assert_no_leftovers(&db);
             let found = state(&db);
-            // The step that the crash met may have been done, in part or whole, before it was acknowledged.
+            // The interrupted step may have been done, in part or whole, before it was
+            // acknowledged.
             let next = states.get(acknowledged + 1);
             let began_step_6 = || {
                 let mut began = states[acknowledged].clone();
@@ -255,7 +257,7 @@ fn crash_everywhere<D: Disk>(opens: bool) {
                 found == states[acknowledged] || Some(&found) == next || began_step_6(),
                 "crash at {at} of {events}, {remains:?}, after {acknowledged} steps: {found:#?}"
             );
-            // It goes on from here.
+            // The database can be written to.
             let op = StatementContext::new();
             let more = doc! {"_id": "more", "u": [1000, 1001], "a": 1};
             for name in ["c", "d", "e"] {
@@ -264,7 +266,7 @@ fn crash_everywhere<D: Disk>(opens: bool) {
             state(&db);
         }
     }
-    // Nearly every step was met by a crash of its own: where the flusher has written what a step began before
-    // the step asks for it, that step has no event.
+    // Nearly every step is interrupted by some crash. A step has no event if the flusher has
+    // written its changes before the step requests the sync.
     assert!(met.len() + 2 > STEPS.len(), "{met:?} of {events} events");
 }

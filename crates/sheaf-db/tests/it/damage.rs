@@ -21,7 +21,7 @@ use sheaf_storage::{Durability, TableId};
 use crate::pipelines::{array, create_search_index, run_with};
 use crate::support::{EngineKind, TestDb, ns};
 
-/// A database with the documents `{_id: n, a: n}` for 1 to 3 in `c`, and what it logged of damage.
+/// A database with the documents `{_id: n, a: n}` for 1 to 3 in `c`, and the damage that it logged.
 struct Damaged {
     t: TestDb,
     logged: Arc<Mutex<Vec<String>>>,
@@ -68,7 +68,7 @@ impl Damaged {
         unit.commit(Durability::Buffered).unwrap();
     }
 
-    /// The second record is no document any more: its length is another than that of its bytes.
+    /// Makes the second record an invalid document: its length field differs from its size.
     fn cut_record(&self) {
         let table = self.t.collection("c").table();
         let id = self.record(1);
@@ -76,7 +76,7 @@ impl Damaged {
         self.write(table, &record_key(&id), Some(bytes));
     }
 
-    /// The second record does not exist any more; its index entries do.
+    /// Removes the second record; its index entries remain.
     fn lose_record(&self) {
         let table = self.t.collection("c").table();
         let id = self.record(1);
@@ -146,7 +146,7 @@ fn a_collection_scan_reports_a_record_that_is_no_document() {
     damaged.cut_record();
     let words = "record 2 :: caused by :: a stored document is damaged";
     damaged.assert_reported(damaged.find(FindSpec::default()), words);
-    // It reads neither as a document without the field nor as one that does not match.
+    // It is neither read as a document without the field nor as one that does not match.
     let absent = doc! {"a": {"$exists": false}};
     damaged.assert_reported(damaged.find_where(absent), words);
     damaged.assert_reported(damaged.find_where(doc! {"a": 77}), words);
@@ -154,7 +154,7 @@ fn a_collection_scan_reports_a_record_that_is_no_document() {
     damaged.assert_reported(damaged.distinct("a"), words);
     damaged.assert_reported(damaged.aggregate("[{$group: {_id: '$a'}}]"), words);
     damaged.assert_reported(damaged.aggregate("[{$sort: {a: -1}}]"), words);
-    // What does not read it goes on.
+    // Queries that do not read it succeed.
     assert_eq!(damaged.find_where(doc! {"_id": 1}).unwrap(), 1);
 }
 
@@ -180,7 +180,7 @@ fn a_clustered_scan_reports_a_record_that_is_no_document() {
     damaged.assert_reported(damaged.count(range()), words);
     damaged.assert_reported(damaged.find_where(doc! {"_id": 2}), words);
     assert_eq!(damaged.find_where(doc! {"_id": {"$gt": 2}}).unwrap(), 1);
-    // A clustered collection has no keys: a record that is gone is a document that does not exist.
+    // A clustered collection has no keys: a missing record is a document that does not exist.
     let damaged = Damaged::new(doc! {"clusteredIndex": {"key": {"_id": 1}, "unique": true}});
     damaged.lose_record();
     assert_eq!(damaged.find_where(doc! {"_id": 2}).unwrap(), 0);
@@ -195,7 +195,7 @@ fn fetch_reports_a_damaged_and_a_missing_record() {
     let range = || doc! {"a": {"$gte": 2}};
     damaged.assert_reported(damaged.find_where(range()), words);
     damaged.assert_reported(damaged.aggregate("[{$match: {a: {$gt: 0}}}]"), words);
-    // A count needs the keys alone, and they are there.
+    // A count reads only the keys, which are intact.
     assert_eq!(damaged.count(range()).unwrap(), 2);
 
     let damaged = Damaged::indexed();
@@ -238,7 +238,7 @@ fn an_index_entry_that_is_no_key_is_reported() {
     damaged.assert_reported(damaged.find(scan), words);
 }
 
-/// Which of the candidates wins their trial must not decide whether damage is reported.
+/// Whether damage is reported must not depend on which candidate wins the trial.
 #[test]
 fn a_candidate_that_meets_damage_ends_the_trial() {
     let damaged = Damaged::indexed();
@@ -249,7 +249,7 @@ fn a_candidate_that_meets_damage_ends_the_trial() {
         .insert("c", doc! {"_id": 4, "a": 9, "b": 9})
         .unwrap();
     damaged.lose_record();
-    // By the index on b there is one key, by that on a there are all.
+    // The index on b yields one key, that on a yields all.
     let both = doc! {"a": {"$gte": 0}, "b": 9};
     let spec = FindSpec {
         filter: Some(both.as_raw()),
@@ -350,7 +350,7 @@ fn a_write_reports_a_record_that_is_no_document() {
     damaged.assert_reported(deleted.map(|_| ()), "a stored document is damaged");
 }
 
-/// What a session remembers is not as if it had not been written: the write would run twice.
+/// A damaged session row is an error: treated as missing, the write would run twice.
 #[test]
 fn a_session_row_that_cannot_be_read_is_reported() {
     let logged = Arc::new(Mutex::new(0));

@@ -30,15 +30,15 @@ use sheaf_testkit::model::{self, Query, Updated};
 use crate::every_plan::{Asker, planners, stages_met};
 use crate::support::{EngineKind, TestDb, ns};
 
-/// Refusals that indexes cause: parallel arrays, duplicate keys, arrays to be hashed or beside a
-/// wildcard, and what cannot be a key.
+/// Errors that indexes cause: parallel arrays, duplicate keys, arrays in hashed or wildcard
+/// indexes, and values that cannot be keys.
 const REFUSED_BY_INDEXES: [i32; 6] = [171, 11000, 16746, 67, 16766, 201];
 
 #[test]
 fn results_never_depend_on_indexes() {
     let rounds = setting("SHEAF_DIFF_ROUNDS", 40);
     run(setting("SHEAF_DIFF_SEED", 1), rounds, carry_out);
-    // The generators have not drifted away from what planners do.
+    // The generators still produce what planners distinguish.
     let met = stages_met();
     for stage in [
         "AND_HASH",
@@ -69,17 +69,17 @@ fn results_never_depend_on_how_records_are_ordered() {
     let rounds = setting("SHEAF_DIFF_ROUNDS", 24);
     let first = setting("SHEAF_DIFF_SEED", 1);
     run_by_id(first, rounds, |round| carry_out_in(round, true));
-    // The same questions of `_id` where it has an index.
+    // The same queries of `_id` where it has an index.
     run_by_id(first, rounds / 4, carry_out);
     run(first, rounds, |round| carry_out_in(round, true));
 }
 
-/// What rounds have found, each once wrong.
+/// Rounds that once found a wrong result.
 #[test]
-fn found_before() {
+fn rounds_that_once_failed() {
     let find = |query: Query| vec![Step::Find(query)];
     let rounds = [
-        // Projected before it was sorted, the second document lost its null.
+        // The projection ran before the sort, and the second document lost its null.
         Round {
             docs: vec![
                 doc! {"_id": 1, "a": [{"b": 3}]},
@@ -94,7 +94,7 @@ fn found_before() {
                 ..Query::default()
             }),
         },
-        // A covered projection took the key of a missing field for null.
+        // A covered projection returned null for the key of a missing field.
         Round {
             docs: vec![doc! {"_id": 1, "c": [1]}],
             collation: doc! {},
@@ -106,7 +106,7 @@ fn found_before() {
                 ..Query::default()
             }),
         },
-        // In a sparse index an element without the field has no key, null or other.
+        // In a sparse index an element without the field has no key, not even null.
         Round {
             docs: vec![doc! {"_id": 1, "a": [{"b": 2}, {"c": 0}]}],
             collation: doc! {},
@@ -127,7 +127,7 @@ fn found_before() {
                 ..Query::default()
             }),
         },
-        // Distinct took the key of a missing field for null.
+        // Distinct returned null for the key of a missing field.
         Round {
             docs: vec![doc! {"_id": 1}, doc! {"_id": 2, "a": 1}],
             collation: doc! {},
@@ -144,10 +144,10 @@ fn found_before() {
     }
 }
 
-/// And where records are in the order of `_id`.
+/// The same for clustered collections.
 #[test]
-fn found_before_among_ordered_records() {
-    // Backward, the record at the upper end came along.
+fn rounds_that_once_failed_on_clustered_collections() {
+    // A backward scan included the record at the exclusive upper end.
     let round = Round {
         docs: (1..4)
             .map(|n| doc! {"_id": Value::DateTime(DateTime(n))})
@@ -221,9 +221,9 @@ fn carry_out_in(round: &Round, clustered: bool) -> Checked {
 }
 
 thread_local! {
-    /// Writes so far: their hints go round.
+    /// Writes so far: selects their hints in turn.
     static WRITES: Cell<usize> = const { Cell::new(0) };
-    /// What the step at hand says of a collation.
+    /// The collation that the current step requests.
     static SAID: RefCell<CollationChoice> = const { RefCell::new(CollationChoice::Unsaid) };
 }
 
@@ -246,7 +246,7 @@ fn insert(t: &TestDb, new: &[DocBuf], docs: &mut Vec<DocBuf>) -> Checked {
     Ok(())
 }
 
-/// Brings documents into the order in which a clustered collection has them.
+/// Sorts documents in the order of a clustered collection.
 fn put_in_order(t: &TestDb, docs: &mut [DocBuf]) {
     if let Some(collection) = &view(t).collection
         && collection.clustered().is_some()
@@ -259,7 +259,7 @@ fn put_in_order(t: &TestDb, docs: &mut [DocBuf]) {
 fn create_indexes(t: &TestDb, round: &Round) -> Checked {
     for (key, options) in &round.indexes {
         if let Err(error) = t.create_index("c", key.clone(), options.clone()) {
-            // 85, 86: one like it exists.
+            // 85, 86: an index of this name or key exists
             if !matches!(error.code().0, 85 | 86) {
                 refused_by_index("createIndexes", &error)?;
             }
@@ -329,7 +329,7 @@ fn view(t: &TestDb) -> ReadView {
     t.db.read_view(&ns("c")).unwrap()
 }
 
-/// What a find of these parts gives, in no order.
+/// The results of a find of these parts, in no order.
 fn found(t: &TestDb, spec: FindSpec<'_>) -> Result<Vec<DocBuf>, String> {
     let query = canonical(t, spec)?;
     let found = find::find(&view(t), &t.op, query, &QueryOptions::default());
@@ -340,8 +340,9 @@ fn found(t: &TestDb, spec: FindSpec<'_>) -> Result<Vec<DocBuf>, String> {
     Ok(docs)
 }
 
-/// A hint changes nothing, if its index has every document; and what lies before a key and what
-/// lies from there on are together all, each once, if no document has several keys.
+/// A hint of an index that has every document does not change the results. The results below a key
+/// (`max`) and from that key on (`min`) are together all results, each once, if no document has
+/// several keys.
 fn check_hints(t: &TestDb, query: &Query) -> Checked {
     let hinted = |hint: Hint| FindSpec {
         filter: Some(query.filter.as_raw()),
@@ -353,7 +354,7 @@ fn check_hints(t: &TestDb, query: &Query) -> Checked {
     let Some(collection) = &view.collection else {
         return Ok(());
     };
-    // What fails is compared elsewhere.
+    // Errors are compared elsewhere.
     let Ok(scanned) = found(t, hinted(Hint::Natural(1))) else {
         return Ok(());
     };
@@ -362,7 +363,7 @@ fn check_hints(t: &TestDb, query: &Query) -> Checked {
             Hint::Name(index.name.clone()),
             Hint::KeyPattern(index.key_pattern.clone()),
         ] {
-            // Of two indexes with one pattern a hint by the pattern names neither.
+            // A hint by key pattern is ambiguous if two indexes have the pattern.
             let Ok(got) = found(t, hinted(hint.clone())) else {
                 continue;
             };
@@ -419,11 +420,11 @@ fn check_find(t: &TestDb, query: &Query, docs: &[DocBuf]) -> Checked {
     let view = view(t);
     let asker = asker(t);
     asker.check_candidates(query, docs)?;
-    asker.check_turned_round(query)?;
+    asker.check_reversed(query)?;
     asker.check_hinted(query, docs)?;
     let canonical_query = canonical(t, spec(query))?;
-    // The second may take its plan from the cache; the third has room for
-    // nothing, so that trials end early and sorts spill.
+    // The second may take its plan from the cache; the third has so little memory and budget that
+    // trials end early and sorts spill.
     let tight = QueryOptions {
         sort_memory_bytes_max: 200,
         planner: PlannerOptions {
@@ -606,7 +607,7 @@ fn check_update(
 }
 
 fn check_delete(t: &TestDb, filter: &DocBuf, multi: bool, docs: &mut Vec<DocBuf>) -> Checked {
-    // One of several is the first in an order, if there is one.
+    // If a sort is given, the written document must be first in that order.
     let sort = match WRITES.get() % 3 {
         0 if !multi => doc! {"b": 1},
         1 if !multi => doc! {"a": -1, "_id": 1},

@@ -95,7 +95,7 @@ fn values_come_in_bson_order_by_every_plan() {
     assert_eq!(by_id.0, wanted);
 }
 
-/// By a collation the text's sort keys decide; of equal values the first one met is returned.
+/// The collation's sort keys order text; of equal values the first one read is returned.
 #[test]
 fn a_collation_orders_the_values() {
     let t = TestDb::new(EngineKind::Memory, Events::default());
@@ -118,7 +118,7 @@ fn a_collation_orders_the_values() {
     assert_eq!(of(insensitive), r#"[ "A", "b", "C" ]"#);
 }
 
-/// A document of the largest size is returned by distinct on its fields too.
+/// Distinct also returns the fields of a document of the maximum size.
 #[test]
 fn a_value_as_large_as_a_document_may_be_fits() {
     let t = TestDb::new(EngineKind::Memory, Events::default());
@@ -141,7 +141,8 @@ fn a_value_as_large_as_a_document_may_be_fits() {
     assert_eq!(refused.unwrap_err().code().0, 17217);
 }
 
-/// A covered projection distinguishes a missing field from null, reading the document only there.
+/// A covered projection distinguishes a missing field from null; it reads the document only where
+/// the key is null.
 #[test]
 fn a_covered_projection_keeps_missing_fields_missing() {
     let t = TestDb::new(EngineKind::Memory, Events::default());

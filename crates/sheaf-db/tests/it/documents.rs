@@ -59,15 +59,15 @@ fn ordered_stops_and_unordered_goes_on() {
             doc! {"_id": 2},
         ];
         let docs: Vec<RawDoc<'_>> = given.iter().map(|doc| doc.as_raw()).collect();
-        let told = |result: &InsertResult| {
+        let outcome = |result: &InsertResult| {
             let errors = result.errors.iter();
             let errors: Vec<_> = errors.map(|e| (e.index, e.error.code().0)).collect();
             (result.inserted, errors)
         };
         let ordered = t.db.insert(&t.op, &ns("o"), &docs, true).unwrap();
-        assert_eq!(told(&ordered), (1, vec![(1, 11000)]));
+        assert_eq!(outcome(&ordered), (1, vec![(1, 11000)]));
         let unordered = t.db.insert(&t.op, &ns("u"), &docs, false).unwrap();
-        assert_eq!(told(&unordered), (2, vec![(1, 11000), (2, 53)]));
+        assert_eq!(outcome(&unordered), (2, vec![(1, 11000), (2, 53)]));
         assert_eq!(t.documents("u"), [doc! {"_id": 1}, doc! {"_id": 2}]);
         t.assert_valid("o");
         t.assert_valid("u");
@@ -160,7 +160,7 @@ fn an_update_that_changes_nothing_writes_nothing() {
 }
 
 #[test]
-fn an_update_into_a_duplicate_leaves_what_was_done_before() {
+fn a_duplicate_in_an_update_keeps_earlier_writes() {
     on_every_engine(|t| {
         t.create_index("c", doc! {"a": 1}, doc! {"unique": true})
             .unwrap();
@@ -172,7 +172,7 @@ fn an_update_into_a_duplicate_leaves_what_was_done_before() {
                 doc! {"_id": 3, "a": 12},
             ],
         );
-        // 1 -> 11, 2 -> 12: taken.
+        // 1 -> 11, 2 -> 12: 12 is taken.
         let (result, done) = t.update(
             "c",
             |_| true,
@@ -202,7 +202,7 @@ fn keys_swapped_and_freed_within_one_unit() {
         t.create_index("c", doc! {"a": 1}, doc! {"unique": true})
             .unwrap();
         t.insert_all("c", &[doc! {"_id": 1, "a": 1}, doc! {"_id": 2, "a": 2}]);
-        // The first lets go of 1, which the second then takes: both in one unit.
+        // The first document releases key 1, which the second takes, in one unit.
         let (result, done) = t.update(
             "c",
             |_| true,
@@ -222,7 +222,7 @@ fn keys_swapped_and_freed_within_one_unit() {
 }
 
 #[test]
-fn record_ids_are_never_given_twice() {
+fn record_ids_are_never_reused() {
     on_every_engine(|mut t| {
         t.insert_all("c", &[doc! {"_id": 1}, doc! {"_id": 2}, doc! {"_id": 3}]);
         let ids: Vec<i64> = t
@@ -232,7 +232,7 @@ fn record_ids_are_never_given_twice() {
             .collect();
         assert_eq!(ids, [1, 2, 3]);
         t.reopen();
-        // The first write after a start is the delete of the last document.
+        // The first write after a restart deletes the last document.
         assert_eq!(t.delete("c", id_is(3), false).deleted, 1);
         t.insert("c", doc! {"_id": 4}).unwrap();
         let last = t.records("c").last().unwrap().0.clone();
@@ -270,9 +270,9 @@ fn a_killed_operation_stops() {
     });
 }
 
-/// Searching may take long: no record stays locked, and no snapshot of a unit open, while a plan searches.
+/// A search may take long: while a plan searches, no record is locked and no unit holds a snapshot.
 #[test]
-fn nothing_is_held_while_a_plan_searches() {
+fn no_lock_or_snapshot_is_held_while_a_plan_searches() {
     on_every_engine(|t| {
         t.insert_all("c", &[doc! {"_id": 1}, doc! {"_id": 2}, doc! {"_id": 3}]);
         let all = |_: RawDoc<'_>| true;
@@ -332,7 +332,7 @@ fn a_plan_that_fails_half_way() {
 }
 
 #[test]
-fn a_unit_of_work_goes_back_to_a_savepoint() {
+fn a_unit_of_work_rolls_back_to_a_savepoint() {
     on_every_engine(|t| {
         t.create_index("c", doc! {"a": 1}, doc! {"unique": true})
             .unwrap();
@@ -398,11 +398,12 @@ fn a_unit_of_work_on_two_collections() {
         unit.commit(&t.op).unwrap();
         assert_eq!(t.db.record_count(&ns("a")).unwrap(), 2);
         assert_eq!(t.db.record_count(&ns("b")).unwrap(), 2);
-        // The shape of a collection that changed after the unit began does not fit its snapshot.
+        // A collection whose definition changed after the unit began does not fit the unit's
+        // snapshot.
         let (mut unit, _) = begin();
         t.create_index("b", doc! {"x": 1}, doc! {}).unwrap();
         assert_eq!(code(unit.open(&t.op, &ns("b"), None)), 112);
-        // Dropped without a commit it leaves no trace.
+        // A unit dropped without a commit leaves no trace.
         unit.insert(&t.op, a, doc! {"_id": 3}.into_vec().into())
             .unwrap();
         drop(unit);

@@ -1,11 +1,11 @@
 //! Runs a query with every plan there is for it, under every option that plans depend on.
 //!
 //! ```text
-//!   query ──> candidates under each of PLANNERS ──┬──> as they are      what the model says
-//!     │                                           └──> turned round     the same, from its end
-//!     ├──> hinted at every index that has all documents                 what the model says
-//!     ├──> other constants, by the plan cache                           what the model says
-//!     └──> projections and pipelines the model does not know            what COLLSCAN says
+//!   query ──> candidates under each of PLANNERS ──┬──> as they are      what the model returns
+//!     │                                           └──> reversed         the same, from its end
+//!     ├──> hinted at every index that has all documents                 what the model returns
+//!     ├──> other constants, by the plan cache                           what the model returns
+//!     └──> projections and pipelines the model does not know            what COLLSCAN returns
 //! ```
 
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ thread_local! {
     static MET: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// In how many plans that were run each stage was.
+/// How many of the executed plans contained each stage.
 pub fn stages_met() -> BTreeMap<&'static str, u64> {
     MET.with_borrow(BTreeMap::clone)
 }
@@ -65,7 +65,7 @@ fn note(root: &SolutionNode) {
     });
 }
 
-/// What planners are told.
+/// The planner options under test.
 pub fn planners() -> [(&'static str, QueryOptions); 4] {
     let default = QueryOptions::default;
     [
@@ -104,11 +104,11 @@ pub fn planners() -> [(&'static str, QueryOptions); 4] {
     ]
 }
 
-/// What asks.
+/// What a query is run against.
 pub struct Asker<'t> {
     pub t: &'t TestDb,
     pub view: ReadView,
-    /// What the operation says of a collation.
+    /// The collation that the operation requests.
     pub said: CollationChoice,
 }
 
@@ -129,7 +129,7 @@ impl Asker<'_> {
         find::canonicalize(&self.view, spec).map(Arc::new)
     }
 
-    /// What a plan gives.
+    /// The results of a plan.
     fn run(
         &self,
         query: &Arc<CanonicalQuery>,
@@ -151,7 +151,7 @@ impl Asker<'_> {
         Ok(found)
     }
 
-    /// What a find gives by the plan that is chosen.
+    /// The results of a find by the plan that is selected.
     fn chosen(
         &self,
         query: &Arc<CanonicalQuery>,
@@ -165,7 +165,7 @@ impl Asker<'_> {
         Ok(found)
     }
 
-    /// Every candidate gives what the model says.
+    /// Every candidate returns what the model returns.
     pub fn check_candidates(&self, query: &Query, docs: &[DocBuf]) -> Checked {
         let canonical = self
             .canonical(self.spec(query))
@@ -194,8 +194,8 @@ impl Asker<'_> {
         }
     }
 
-    /// Every candidate turned round gives the same documents, from the last to the first.
-    pub fn check_turned_round(&self, query: &Query) -> Checked {
+    /// Every candidate, reversed, returns the same documents from the last to the first.
+    pub fn check_reversed(&self, query: &Query) -> Checked {
         let all = Query {
             filter: query.filter.clone(),
             ..Query::default()
@@ -203,7 +203,7 @@ impl Asker<'_> {
         let canonical = self.canonical(self.spec(&all)).map_err(|e| e.to_string())?;
         for (how, options) in &planners()[..3] {
             for solution in self.candidates(&canonical, options)? {
-                let Some(turned) = turned_round(&solution.root) else {
+                let Some(turned) = reversed_plan(&solution.root) else {
                     continue;
                 };
                 let one_walk = is_one_walk(&solution.root);
@@ -236,7 +236,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Whatever index a hint names, sort, projection and page are what they are.
+    /// Whatever index is hinted, sort, projection and page are applied.
     pub fn check_hinted(&self, query: &Query, docs: &[DocBuf]) -> Checked {
         for index in self.whole_indexes() {
             let spec = FindSpec {
@@ -254,7 +254,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Indexes that have every document.
+    /// Indexes that contain every document.
     pub fn whole_indexes(&self) -> Vec<Arc<IndexEntry>> {
         let indexes = self.view.collection.as_ref().map(|c| c.indexes());
         let has_all = |index: &&Arc<IndexEntry>| {
@@ -292,7 +292,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Projections that the model does not know are those of a collection scan.
+    /// A projection that the model does not support returns what it returns on a collection scan.
     pub fn check_projected(&self, filter: &DocBuf, projection: &DocBuf) -> Checked {
         let spec = |hint| FindSpec {
             filter: Some(filter.as_raw()),
@@ -303,7 +303,7 @@ impl Asker<'_> {
         };
         let by_scan = match self.canonical(spec(Some(Hint::Natural(1)))) {
             Ok(canonical) => self.chosen(&canonical, &planners()[1].1),
-            // A projection that does not go with the filter is refused, whatever the plan.
+            // A projection that the filter does not allow is refused, whatever the plan.
             Err(_) => return Ok(()),
         };
         let by_scan = by_scan.map_err(|e| e.code());
@@ -329,7 +329,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// A pipeline's results are those that it has over a collection scan.
+    /// A pipeline returns what it returns on a collection scan.
     pub fn check_pipeline(&self, stages: &[DocBuf]) -> Checked {
         if self.view.collection.is_none() || self.order_is_open(stages) {
             return Ok(());
@@ -353,7 +353,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// What stands first is not told where documents sort alike by arrays that differ.
+    /// The order is undefined where documents with different arrays sort alike.
     fn order_is_open(&self, stages: &[DocBuf]) -> bool {
         let sort = stages
             .iter()
@@ -426,8 +426,8 @@ fn by_name(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// The filter with small numbers moved on by one or two among 0, 1 and 2: what is compared,
-/// not what lies beside it (a size, a type, a remainder).
+/// The filter with numbers 0, 1 and 2 replaced by others of them. Only compared values change, not
+/// other arguments (a size, a type, a remainder).
 fn with_other_constants(filter: &DocBuf, by: i32) -> DocBuf {
     let mut out = DocBuilder::new();
     for element in filter.iter() {
@@ -454,8 +454,8 @@ fn moved(value: RawValue<'_>, by: i32) -> Value {
     }
 }
 
-/// The plan with every scan in the other direction; `None` if its stages depend on the direction.
-fn turned_round(node: &SolutionNode) -> Option<SolutionNode> {
+/// The plan with every scan reversed; `None` if its stages depend on the direction.
+fn reversed_plan(node: &SolutionNode) -> Option<SolutionNode> {
     let turn = |scan: &IndexScanNode| IndexScanNode {
         bounds: scan.bounds.clone().reversed(),
         direction: -scan.direction,
@@ -470,7 +470,7 @@ fn turned_round(node: &SolutionNode) -> Option<SolutionNode> {
         SolutionNode::ClusteredScan(scan) => SolutionNode::ClusteredScan(turn(scan)),
         SolutionNode::Fetch { filter, child } => SolutionNode::Fetch {
             filter: filter.clone(),
-            child: Box::new(turned_round(child)?),
+            child: Box::new(reversed_plan(child)?),
         },
         SolutionNode::Or {
             dedup,
@@ -479,16 +479,16 @@ fn turned_round(node: &SolutionNode) -> Option<SolutionNode> {
         } => SolutionNode::Or {
             dedup: *dedup,
             filter: filter.clone(),
-            children: children.iter().map(turned_round).collect::<Option<_>>()?,
+            children: children.iter().map(reversed_plan).collect::<Option<_>>()?,
         },
         SolutionNode::AndHash { children } => SolutionNode::AndHash {
-            children: children.iter().map(turned_round).collect::<Option<_>>()?,
+            children: children.iter().map(reversed_plan).collect::<Option<_>>()?,
         },
         _ => return None,
     })
 }
 
-/// Whether the plan walks one index, each of whose keys is another document.
+/// Whether the plan is a scan of one index in which each key is a different document.
 fn is_one_walk(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::Fetch { child, .. } => is_one_walk(child),
@@ -498,7 +498,7 @@ fn is_one_walk(node: &SolutionNode) -> bool {
     }
 }
 
-/// A covered projection gives fields in the order of the index.
+/// Whether the plan is a covered projection, which returns fields in the order of the index.
 pub fn is_covered(node: &SolutionNode) -> bool {
     match node {
         SolutionNode::Projection { kind, child, .. } => {
@@ -526,7 +526,7 @@ fn reads_documents(node: &SolutionNode) -> bool {
 
 type Check = fn(&[DocBuf], &Query, Result<&[DocBuf], i32>) -> Checked;
 
-/// How results of such a plan are checked.
+/// How the results of such a plan are checked.
 pub fn check_of(covered: bool) -> Check {
     match covered {
         true => model::check_in_any_field_order,

@@ -1,5 +1,5 @@
-//! Plans beyond MongoDB's published ones, on data where those lose: what is
-//! read with the extensions and without, and that both give the same.
+//! Plans beyond MongoDB's published ones, on data for which the published plans are slow: what is
+//! read with the extensions and without, and that both return the same.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn published() -> QueryOptions {
     }
 }
 
-/// The results, what was read for them (trials left out), and the plan.
+/// The results, what was read for them (without the trials), and the plan.
 fn run(
     t: &TestDb,
     spec: FindSpec<'_>,
@@ -68,7 +68,7 @@ fn sorted(mut docs: Vec<DocBuf>) -> Vec<DocBuf> {
     docs
 }
 
-/// The first stage of this name, anywhere below.
+/// The first stage of this name at any depth.
 fn stage<'d>(doc: RawDoc<'d>, name: &str) -> Option<RawDoc<'d>> {
     if doc.get("stage").and_then(|v| v.as_str()) == Some(name) {
         return Some(doc);
@@ -102,10 +102,10 @@ fn a_skip_scan_hops_over_leading_fields_without_predicates() {
     let (with, read, explain) = run(&t, spec(), &extended());
     let (without, read_before, before) = run(&t, spec(), &published());
     assert_eq!(sorted(with), sorted(without));
-    // No index leads with the field: every document is read.
+    // No index has the field first: every document is read.
     assert!(stage(winner(&before), "COLLSCAN").is_some());
     assert_eq!(read_before.docs_examined, 20_000);
-    // Each of 5 values is entered by a seek, left by one, and has 3 matches.
+    // Each of 5 prefixes costs a seek to enter, one to leave, and has 3 matches.
     let scan = stage(winner(&explain), "IXSCAN").unwrap();
     let skip = scan.get("skipScan").unwrap().as_document().unwrap();
     assert_eq!(skip.get("prefixFields").unwrap().as_i64_exact(), Some(1));
@@ -130,7 +130,7 @@ fn no_skip_scan_where_the_leading_field_has_many_values() {
 }
 
 #[test]
-fn the_newest_of_all_categories_reads_a_key_for_each() {
+fn the_newest_of_all_categories_reads_one_key_each() {
     let t = collection(
         20_000,
         |i| doc! {"_id": i, "category": format!("c{}", i % 20).as_str(), "at": i * 7919 % 20_011},
@@ -151,7 +151,7 @@ fn the_newest_of_all_categories_reads_a_key_for_each() {
         let (with, read, explain) = run(&t, spec(), &extended());
         let (without, read_before, before) = run(&t, spec(), &published());
         assert_eq!(with, without, "{filter}");
-        // Published: all of it, into a blocking sort.
+        // Published: everything is read into a blocking sort.
         assert!(stage(winner(&before), "SORT").is_some(), "{filter}");
         let all = read_before.keys_examined.max(read_before.docs_examined);
         assert!(all >= 10_000, "{filter} {read_before:?}");
@@ -165,8 +165,8 @@ fn the_newest_of_all_categories_reads_a_key_for_each() {
             prefixes.get("indexName").unwrap().as_str(),
             Some("category_1_at_-1")
         );
-        // One key for each of at most 20 categories to know them, one to start
-        // with, and ten results.
+        // One key for each of at most 20 categories to enumerate them, one to start the scan, and
+        // ten results.
         assert_eq!(read.docs_examined, 10, "{filter}");
         assert!(read.keys_examined <= 20 + 1 + 20 + 10, "{filter} {read:?}");
     }
@@ -210,10 +210,10 @@ fn an_intersection_wins_where_it_reads_fewer_documents() {
     assert_eq!(sorted(with.clone()), sorted(without));
     assert!(stage(winner(&before), "AND_SORTED").is_none());
     assert!(stage(winner(&explain), "AND_SORTED").is_some());
-    // The published plan fetches all of one index's 200 to find those of both.
+    // The published plan fetches all 200 documents of one index to find those in both.
     assert!(read_before.docs_examined >= 190, "{read_before:?}");
     assert_eq!(read.docs_examined, with.len() as u64);
-    // The trial says by what it was decided.
+    // The trial reports the criterion.
     let stats = explain
         .get("executionStats")
         .unwrap()
@@ -254,7 +254,7 @@ fn one_index_is_enough_where_it_reads_few_documents() {
 }
 
 #[test]
-fn a_hopeless_candidate_is_not_tried_on_a_large_collection() {
+fn a_dominated_candidate_is_not_tried_on_a_large_collection() {
     let t = collection(
         20_000,
         |i| doc! {"_id": i, "rare": i % 1000, "often": i % 2},
@@ -286,7 +286,7 @@ fn a_hopeless_candidate_is_not_tried_on_a_large_collection() {
     let (without, read_before, before) = run(&t, spec(), &published());
     assert_eq!(sorted(with), sorted(without));
     assert_eq!(read.docs_examined, read_before.docs_examined);
-    // Published: both candidates read as much before the trial is decided.
+    // Published: both candidates read as much before the trial ends.
     let before = trials(&before);
     assert_eq!(before.len(), 2);
     assert!(before.iter().all(|&keys| keys > 30), "{before:?}");
@@ -303,7 +303,7 @@ fn a_hopeless_candidate_is_not_tried_on_a_large_collection() {
 }
 
 #[test]
-fn an_order_with_a_limit_is_never_hopeless() {
+fn a_sorted_plan_with_a_limit_is_never_dominated() {
     let t = collection(
         20_000,
         |i| doc! {"_id": i, "rare": i % 1000, "at": i},

@@ -1,4 +1,4 @@
-//! What findAndModify returns, and that no error of it comes after the write.
+//! What findAndModify returns, and that it reports no error after the write.
 
 use sheaf_bson::{DocBuf, RawValue, doc};
 use sheaf_db::Events;
@@ -93,7 +93,7 @@ fn a_positional_projection_keeps_the_matched_element() {
     // Nothing to change.
     assert_eq!(change(9, ReturnDocument::Before), Ok(Some(element(9))));
     assert_eq!(change(9, ReturnDocument::After), Ok(Some(element(9))));
-    // The element of the new document at the position of the match, though it matches no more.
+    // The element of the new document at the matched position, although it no longer matches.
     let other = doc! {"$set": {"a.$.k": 5}};
     let changed = find_and_update(&t, of_two(), other, ReturnDocument::After, fields(), false);
     let expected = doc! {"_id": 1, "a": [doc! {"k": 5, "v": 9}]};
@@ -106,7 +106,7 @@ fn a_positional_projection_keeps_the_matched_element() {
 }
 
 #[test]
-fn nothing_is_written_when_the_result_cannot_be_given() {
+fn nothing_is_written_if_the_result_cannot_be_returned() {
     let large = "x".repeat(9 << 20);
     for (filter, change, which, fields, expected) in [
         // No element matched.
@@ -124,7 +124,7 @@ fn nothing_is_written_when_the_result_cannot_be_given() {
             doc! {"a.$": 1},
             NO_MATCHING_ELEMENT,
         ),
-        // Without any change, too.
+        // The same if nothing changes.
         (
             doc! {"b": 7},
             doc! {"$set": {"b": 7}},
@@ -163,7 +163,7 @@ fn nothing_is_written_when_the_result_cannot_be_given() {
             doc! {"p": "$s", "q": "$s"},
             TOO_LARGE,
         ),
-        // A plan of a write has no sort key.
+        // The plan of a write has no sort key.
         (
             doc! {"b": 7},
             doc! {"$set": {"b": 8}},

@@ -98,13 +98,13 @@ fn id_of(doc: &Doc) -> i64 {
 }
 
 #[test]
-fn a_find_by_any_index_gives_what_the_filter_says() {
+fn a_find_by_any_index_returns_what_the_filter_matches() {
     let mut runner = TestRunner::new(Config {
         cases: 120,
         failure_persistence: None,
         ..Config::default()
     });
-    // How many finds an index answered: a property of refusals would be none.
+    // How many finds an index answered: if all were refused, the property would be vacuous.
     let answered = std::cell::Cell::new(0);
     let documents = proptest::collection::vec(document(), 1..12);
     let filters = proptest::collection::vec(filter(), 1..12);
@@ -119,7 +119,7 @@ fn a_find_by_any_index_gives_what_the_filter_says() {
                 let mut doc = DocBuilder::new();
                 doc.append("_id", id as i32);
                 doc.extend(fields.as_raw());
-                // Refused by some index: then it is not there.
+                // A document that some index refuses is not stored.
                 let _ = t.insert("c", doc.finish());
             }
             t.assert_valid("c");
@@ -137,7 +137,7 @@ fn a_find_by_any_index_gives_what_the_filter_says() {
                 let planned = found(&t, filter, None);
                 prop_assert_eq!(planned.as_ref(), Some(&expected), "{}", filter);
                 for number in 0..INDEXES {
-                    // What a sparse or partial index leaves out, a hint makes a find leave out.
+                    // A hint of a sparse or partial index omits documents that the index omits.
                     if !index(number).1.is_empty() {
                         continue;
                     }

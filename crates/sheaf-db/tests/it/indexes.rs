@@ -60,14 +60,14 @@ fn conflicts() {
         create(doc! {"a": 1}, doc! {"unique": true, "name": "a_unique"}).unwrap();
         let partial = doc! {"partialFilterExpression": {"a": {"$ne": 1}}, "name": "p"};
         assert_eq!(code(create(doc! {"a": 1}, partial.clone())), 67);
-        // A spec that cannot be is refused as such, whatever it would clash with.
+        // An invalid spec is refused as invalid, whatever it conflicts with.
         assert_eq!(code(create(doc! {"a": 1}, with_name(partial, "a_1"))), 67);
         assert_eq!(names(&t, "c"), ["_id_", "a_1", "a_unique"]);
     });
 }
 
 #[test]
-fn sixty_four_and_no_more() {
+fn at_most_sixty_four_indexes() {
     on_every_engine(|t| {
         let specs: Vec<_> = (0..63)
             .map(|n| index_spec(doc! {format!("f{n}"): 1}, doc! {}))
@@ -116,10 +116,10 @@ fn unique_sparse_and_partial() {
         let unique = doc! {"unique": true};
         t.create_index("u", doc! {"a": 1}, unique).unwrap();
         t.insert("u", doc! {"_id": 1}).unwrap();
-        // Missing is null, and null is a key like any other.
+        // A missing field is indexed as null, and null is a key like any other.
         assert_eq!(code(t.insert("u", doc! {"_id": 2})), 11000);
         assert_eq!(code(t.insert("u", doc! {"_id": 2, "a": null})), 11000);
-        // Within one document a key may come twice.
+        // A document may have the same key twice.
         t.insert("u", doc! {"_id": 3, "a": [1, 1, 2]}).unwrap();
         assert_eq!(code(t.insert("u", doc! {"_id": 4, "a": [5, 2]})), 11000);
         t.assert_valid("u");
@@ -146,7 +146,7 @@ fn unique_sparse_and_partial() {
             code(t.insert("p", doc! {"_id": 4, "a": 1, "on": true})),
             11000
         );
-        // The field of the filter alone changes: the document enters the index, which is taken.
+        // Only the filter's field changes: the document enters the index, where its key is taken.
         let switch_on = |doc: RawDoc<'_>| with_field(doc, "on", true);
         let first = |doc: RawDoc<'_>| doc.get("_id").unwrap().as_i64_exact() == Some(1);
         assert_eq!(code(t.update("p", first, switch_on, false).1), 11000);
@@ -156,7 +156,7 @@ fn unique_sparse_and_partial() {
 }
 
 #[test]
-fn multikey_paths_are_known_and_kept() {
+fn multikey_paths_are_recorded_and_kept() {
     on_every_engine(|mut t| {
         t.create_index("c", doc! {"a.b": 1, "c": 1}, doc! {})
             .unwrap();
@@ -173,7 +173,7 @@ fn multikey_paths_are_known_and_kept() {
         t.insert("c", doc! {"_id": 2, "a": [{"b": 1}], "c": 1})
             .unwrap();
         assert_eq!(paths(&t), (true, vec![vec![0], vec![]]));
-        // Plans made for the index as it was are forgotten.
+        // Cached plans for the previous definition of the index are discarded.
         assert!(!std::sync::Arc::ptr_eq(
             &cache,
             t.collection("c").plan_cache()
@@ -212,7 +212,7 @@ fn parallel_arrays_are_refused_without_a_trace() {
         let error = t.insert("c", refused).unwrap_err();
         assert_eq!(error.code().0, 171);
         assert_eq!(error.message(), "cannot index parallel arrays [b] [a]");
-        // Neither documents nor keys, nor a multikey path.
+        // Neither documents nor keys nor a multikey path are stored.
         assert!(!t.collection("c").index_list()[1].entry().multikey);
         t.insert("c", doc! {"_id": 1, "a": [1, 2], "b": 2}).unwrap();
         assert_eq!(t.documents("c").len(), 1);
@@ -221,7 +221,7 @@ fn parallel_arrays_are_refused_without_a_trace() {
 }
 
 #[test]
-fn keys_that_would_fill_the_memory_are_refused() {
+fn keys_beyond_the_memory_limit_are_refused() {
     on_every_engine(|t| {
         t.create_index("c", doc! {"s": 1, "a": 1}, doc! {}).unwrap();
         let many: Vec<i32> = (0..1000).collect();

@@ -1,8 +1,8 @@
-//! Thousands of malformed options of create and collMod, from a seed: each has one fault, which has a
-//! code of its own in the table below, and leaves everything as it was.
+//! Thousands of malformed options of create and collMod, from a seed. Each has one fault, whose
+//! code the tables below give, and is refused without changing anything.
 //!
 //! ```text
-//!   good options ─ one fault put in, at a place of its own or deep inside a schema ─> code
+//!   valid options ─ one fault, in an option or nested in a schema ─> code
 //! ```
 
 use sheaf_bson::json::parse;
@@ -14,7 +14,7 @@ use crate::support::{EngineKind, TestDb, ns};
 
 const ROUNDS: u64 = 4000;
 
-/// A small generator of numbers: the same seed gives the same faults everywhere.
+/// A small random number generator: the same seed gives the same faults everywhere.
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Schemas with a fault, and the code of it.
+/// Faulty schemas and their codes.
 const SCHEMAS: &[(&str, i32)] = &[
     ("{foo: 1}", 9),
     ("{$ref: '#'}", 9),
@@ -74,7 +74,7 @@ const SCHEMAS: &[(&str, i32)] = &[
     ("{title: 1}", 14),
 ];
 
-/// Filters with a fault, and the code of it.
+/// Faulty filters and their codes.
 const FILTERS: &[(&str, i32)] = &[
     ("{$foo: 1}", 2),
     ("{a: {$foo: 1}}", 2),
@@ -101,7 +101,7 @@ fn value(text: &str) -> Value {
     parse(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// The faulty schema somewhere inside a good one.
+/// The faulty schema nested in valid ones.
 fn schema(random: &mut Random, depth: usize) -> (String, i32) {
     if depth == 0 || random.below(3) == 0 {
         let (text, code) = SCHEMAS[random.below(SCHEMAS.len())];
@@ -147,7 +147,7 @@ fn filter(random: &mut Random, depth: usize) -> (String, i32) {
     (around.replace('@', &inner), code)
 }
 
-/// A value of a type that no option has where this stands.
+/// A value of a type that no option accepts, except `but`.
 fn odd(random: &mut Random, but: &str) -> String {
     loop {
         let value = random.pick(&[
@@ -172,7 +172,7 @@ fn odd(random: &mut Random, but: &str) -> String {
     }
 }
 
-/// One option with a fault, as a field, and its code. What both commands share.
+/// One option with a fault, as a field, and its code: the faults that both commands share.
 fn shared_fault(random: &mut Random) -> (String, String, i32) {
     let of = |name: &str, value: String, code| (name.to_owned(), value, code);
     match random.below(8) {
@@ -280,7 +280,7 @@ fn coll_mod_fault(random: &mut Random) -> (Vec<(String, String)>, i32) {
     }
 }
 
-/// The fields of the fault, with good ones before and behind them.
+/// The fields of the fault, with valid fields before and after them.
 fn request(random: &mut Random, faulty: &[(String, String)]) -> DocBuf {
     const GOOD: [(&str, &str); 3] = [
         ("validationLevel", "'moderate'"),
@@ -302,7 +302,7 @@ fn request(random: &mut Random, faulty: &[(String, String)]) -> DocBuf {
 }
 
 #[test]
-fn create_refuses_and_makes_nothing() {
+fn create_refuses_and_creates_nothing() {
     let t = TestDb::new(EngineKind::Memory, Events::default());
     let mut random = Random(0x5eed_0001);
     for round in 0..ROUNDS {
@@ -312,7 +312,7 @@ fn create_refuses_and_makes_nothing() {
             .and_then(|options| t.db.create_collection(&t.op, &ns("c"), options));
         match made {
             Err(error) => assert_eq!(error.code().0, code, "round {round}: {request}: {error}"),
-            Ok(_) => panic!("round {round}: {request} was taken, not refused with {code}"),
+            Ok(_) => panic!("round {round}: {request} was accepted; expected the code {code}"),
         }
         assert!(t.db.catalog().collection(&ns("c")).is_none(), "{request}");
     }
@@ -344,7 +344,7 @@ fn coll_mod_refuses_and_changes_nothing() {
         let changed = change(&t, request.as_raw());
         match changed {
             Err(error) => assert_eq!(error.code().0, code, "round {round}: {request}: {error}"),
-            Ok(_) => panic!("round {round}: {request} was taken, not refused with {code}"),
+            Ok(_) => panic!("round {round}: {request} was accepted; expected the code {code}"),
         }
     }
     assert_eq!(shape(&t), before);

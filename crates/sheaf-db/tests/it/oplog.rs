@@ -28,7 +28,7 @@ pub fn entries(test: &TestDb) -> Vec<DocBuf> {
     found
 }
 
-/// Without times and UUIDs, which are others every time.
+/// Without times and UUIDs, which differ in every run.
 fn shown(entry: &DocBuf) -> String {
     let mut out = DocBuilder::new();
     for element in entry.iter() {
@@ -62,7 +62,7 @@ fn entries_of_single_writes() {
             r#"{ op: "n", ns: "", o: { msg: "initiating the oplog" } }"#,
             r#"{ op: "c", ns: "test.$cmd", o: { create: "c", idIndex: { v: 2, key: { _id: 1 }, name: "_id_" } } }"#,
             r#"{ op: "i", ns: "test.c", o: { _id: 1, a: 1, text: "rather long, so that a difference is shorter" }, o2: { _id: 1 } }"#,
-            // A replacement is logged as a whole.
+            // A replacement is logged in full.
             r#"{ op: "u", ns: "test.c", o: { _id: 1, a: 2, text: "rather long, so that a difference is shorter" }, o2: { _id: 1 } }"#,
             r#"{ op: "d", ns: "test.c", o: { _id: 1 } }"#,
             r#"{ op: "c", ns: "test.$cmd", o: { drop: "c" }, o2: { numRecords: 0 } }"#,
@@ -81,7 +81,7 @@ fn entries_of_single_writes() {
             .collect();
         assert!(times.is_sorted());
         assert_eq!(test.db.oplog().visible(), *times.last().unwrap());
-        // It is there after a restart, and goes on where it was.
+        // After a restart the oplog exists and continues where it was.
         test.reopen();
         assert!(test.db.oplog().is_on());
         assert!(test.db.oplog().visible() >= *times.last().unwrap());
@@ -131,7 +131,7 @@ fn a_transaction_is_one_entry() {
             panic!("{entry}");
         };
         assert_eq!(ops.iter().count(), 2);
-        // What is aborted leaves nothing.
+        // An aborted transaction writes no entry.
         let transaction =
             Transaction::begin(&test.db, Duration::from_millis(5), Isolation::Snapshot).unwrap();
         let op = StatementContext::new().in_transaction(transaction.clone());
@@ -165,7 +165,7 @@ fn what_is_visible_has_no_holes() {
                     stop.store(true, Ordering::Relaxed);
                 });
             }
-            // Whoever reads up to what is visible, again and again, sees every entry once.
+            // A reader that repeatedly reads up to the visible time sees every entry once.
             let op = StatementContext::new();
             let mut seen = 0;
             let mut rounds = 0;
@@ -194,7 +194,7 @@ fn what_is_visible_has_no_holes() {
 }
 
 #[test]
-fn the_oldest_entries_go() {
+fn the_oldest_entries_are_removed() {
     on_every_engine(|test| {
         test.db.oplog().set_bytes_max(20_000);
         test.insert("c", doc! {"_id": 0}).unwrap();
@@ -215,7 +215,7 @@ fn the_oldest_entries_go() {
 }
 
 #[test]
-fn nobody_writes_it() {
+fn clients_cannot_write_it() {
     on_every_engine(|test| {
         test.db.turn_oplog_on(&test.op).unwrap();
         let ns = Namespace::parse(OPLOG_NAMESPACE).unwrap();

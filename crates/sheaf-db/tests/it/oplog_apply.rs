@@ -38,7 +38,7 @@ type Place = usize;
 
 const PLACES: usize = 7;
 
-/// Where measurements go.
+/// The time-series collection.
 const SERIES: Place = 6;
 
 fn place(place: Place) -> Namespace {
@@ -151,7 +151,7 @@ fn write() -> impl Strategy<Value = Write> {
     let id = || 0..8i32;
     prop_oneof![
         5 => (id(), document()).prop_map(|(id, doc)| Write::Insert(id, doc)),
-        // Few values, so that unique indexes meet the same ones again.
+        // Few values, so that unique indexes receive duplicates.
         5 => (id(), 0..9i32, 0..9i32)
             .prop_map(|(id, a, b)| Write::Insert(id, doc! {"a": a, "b": b})),
         3 => (id(), 0..9i32).prop_map(|(id, a)| Write::Update {
@@ -173,7 +173,7 @@ fn write() -> impl Strategy<Value = Write> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Most of it at one place, so that its documents and indexes meet.
+    // Most writes go to one place, so that they affect the same documents and indexes.
     let at = || prop_oneof![2 => Just(0), 1 => 0..PLACES];
     let writes = proptest::collection::vec((at(), write()), 1..7);
     prop_oneof![
@@ -193,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Carries out a step. Much of what is asked for makes no sense by then, and is refused.
+/// Carries out a step. Many steps are invalid in the current state, and are refused.
 fn carry_out(test: &TestDb, counter: &mut i32, step: &Step) {
     let (db, op) = (&test.db, &test.op);
     match step {
@@ -300,7 +300,7 @@ fn write_to(
     let by_id = |id: i32| doc! {"_id": id};
     match write {
         Write::Insert(id, doc) => {
-            // The order of a capped collection is kept only where an _id comes but once.
+            // The order of a capped collection is reproduced only if each `_id` is inserted once.
             *counter += 1;
             let id = if is_capped { 100 + *counter } else { *id };
             let mut out = DocBuilder::new();
@@ -311,7 +311,7 @@ fn write_to(
         Write::Measure(meta, minutes) => {
             let series = place(SERIES);
             if op.transaction().is_some() {
-                // Refused there, which would end the transaction.
+                // The write would be refused and end the transaction.
                 return Ok(());
             }
             if test.db.catalog().timeseries(&series).is_none() {
@@ -398,7 +398,7 @@ fn delete(
     modify::delete(&test.db, op, ns, &statement, &options, &mut report)
 }
 
-/// Everything that the oplog promises to make again, by name.
+/// Everything that the oplog must reproduce, by name.
 #[derive(Debug, PartialEq, Default)]
 struct State(BTreeMap<String, Vec<String>>);
 
@@ -407,7 +407,7 @@ fn state(test: &TestDb, in_order: bool) -> State {
     let (catalog, snapshot) = test.db.whole_view().unwrap();
     for collection in catalog.collections() {
         let ns = collection.ns();
-        // Sessions have their rows apart from the oplog.
+        // Session rows are not reproduced by the oplog.
         if matches!(ns.db(), "local" | "config") {
             continue;
         }
@@ -423,7 +423,7 @@ fn state(test: &TestDb, in_order: bool) -> State {
             documents.push(typed(RawDoc::parse(cursor.value()).unwrap()));
             on = cursor.next().unwrap();
         }
-        // The order of insertion of what was inserted twice is that of the second time.
+        // A document inserted twice has the position of the second insert.
         if !in_order {
             indexes.sort();
             if collection.options().capped().is_none() {
@@ -469,7 +469,7 @@ fn assert_all_valid(test: &TestDb) {
     }
 }
 
-/// The kinds of entries that the workloads have left.
+/// The kinds of entries that the workloads have written, and their numbers.
 type Kinds = BTreeMap<String, usize>;
 
 fn count(entry: RawDoc<'_>, kinds: &mut Kinds) {
@@ -495,8 +495,8 @@ fn count(entry: RawDoc<'_>, kinds: &mut Kinds) {
     }
 }
 
-/// Checks the workload with eight of the positions from which its entries can be applied again, `k` among
-/// them.
+/// Checks the workload with eight of the positions from which its entries can be applied again,
+/// including `k`.
 fn check(steps: &[Step], j: usize, k: usize, kinds: &mut Kinds) {
     check_with(steps, j, k, 7, kinds);
 }
@@ -538,9 +538,9 @@ fn check_with(steps: &[Step], j: usize, k: usize, positions: usize, kinds: &mut 
     assert_all_valid(&partly);
 }
 
-/// What an entry meets that is applied again when later ones have been: each workload shows one case.
+/// What an entry can meet when it is applied again after later ones: each workload shows one case.
 #[test]
-fn entries_meet_what_came_later() {
+fn entries_apply_again_after_later_ones() {
     let insert = |at, id, doc| Step::Write(at, Write::Insert(id, doc));
     let delete = |at, id| Step::Write(at, Write::Delete(id));
     let set = |at, id, change| {
@@ -549,7 +549,7 @@ fn entries_meet_what_came_later() {
         Step::Write(at, Write::Update { id, change, upsert })
     };
     let workloads = [
-        // A key of a unique index goes from one document to another.
+        // A key of a unique index moves from one document to another.
         vec![
             Step::CreateIndex(0, 1),
             insert(0, 1, doc! {"a": 1}),
@@ -558,7 +558,7 @@ fn entries_meet_what_came_later() {
             set(0, 2, doc! {"$set": {"a": 2}}),
             insert(0, 3, doc! {"a": 1}),
         ],
-        // A unique index is made where there were duplicates once, and there are again.
+        // A unique index is created where there were duplicates before, and later are again.
         vec![
             insert(0, 1, doc! {"a": 1}),
             insert(0, 2, doc! {"a": 1}),
@@ -567,7 +567,7 @@ fn entries_meet_what_came_later() {
             Step::DropIndex(0, 1),
             insert(0, 1, doc! {"a": 1}),
         ],
-        // By collMod, too.
+        // The same by collMod.
         vec![
             Step::CreateIndex(0, 0),
             insert(0, 1, doc! {"a": 1}),
@@ -578,14 +578,14 @@ fn entries_meet_what_came_later() {
             Step::DropIndex(0, 0),
             insert(0, 2, doc! {"a": 1}),
         ],
-        // Two arrays in one index, before and after it was there.
+        // Two arrays in one index, before and after it existed.
         vec![
             Step::CreateIndex(0, 2),
             insert(0, 1, doc! {"a": [1, 2], "b": 1}),
             Step::DropIndex(0, 2),
             set(0, 1, doc! {"$set": {"b": [3, 4]}}),
         ],
-        // A validator that rejects what the collection holds already.
+        // A validator that rejects documents already in the collection.
         vec![
             insert(0, 1, doc! {"a": 1}),
             set(0, 1, doc! {"a": 2, "b": 3}),
@@ -593,7 +593,7 @@ fn entries_meet_what_came_later() {
             insert(0, 2, doc! {"b": 5}),
             Step::CollMod(0, 5),
         ],
-        // A name that another collection has later; and a second collection of the name.
+        // A name that another collection has later, and a second collection of that name.
         vec![
             insert(0, 1, doc! {"a": 1}),
             Step::Rename(0, 1, false),
@@ -603,7 +603,7 @@ fn entries_meet_what_came_later() {
             Step::Create(0, 2),
             insert(0, 5, doc! {"a": 3}),
         ],
-        // A dropped database, to which a collection moves afterwards.
+        // A dropped database, into which a collection is renamed afterwards.
         vec![
             insert(0, 1, doc! {"a": 1}),
             insert(3, 1, doc! {"a": 2}),
@@ -619,7 +619,8 @@ fn entries_meet_what_came_later() {
             Step::DropIndex(0, 10),
             Step::CreateIndex(0, 12),
         ],
-        // A time-series collection that comes again, with other options, and a view after it.
+        // A time-series collection that is created again with other options, and a view of the name
+        // after it.
         vec![
             Step::Create(SERIES, 7),
             Step::Write(SERIES, Write::Measure(1, 5)),
@@ -662,7 +663,7 @@ fn entries_meet_what_came_later() {
 
 /// `SHEAF_OPLOG_CASES` sets the number of workloads.
 #[test]
-fn entries_make_the_same_database() {
+fn entries_reproduce_the_database() {
     let mut runner = TestRunner::new(Config {
         cases: std::env::var("SHEAF_OPLOG_CASES").map_or(60, |n| n.parse().unwrap()),
         failure_persistence: None,

@@ -1,19 +1,19 @@
-//! Pipelines over collections, from outside: the scripts in `testdata/pipelines`.
+//! Pipelines over collections, through the public API: the scripts in `testdata/pipelines`.
 //!
 //! ```text
-//!   docs c [{...}, ...]          the collection holds these
+//!   docs c [{...}, ...]          creates the collection with these documents
 //!   index c {a: 1} {unique: true}
-//!   view v on c [stages]         below it an error, or nothing
+//!   view v on c [stages]         below it the error, if any
 //!   search c name {fields: [..]}  a vector index
 //!   drop c
 //!   run c [stages]               below it the results, or `code message`
-//!   stats c [stages]             what each stage counted
-//!   cursor c [stages]            the plan under $cursor, and what it read
-//!   show c                       what the collection holds
+//!   stats c [stages]             the counters of each stage
+//!   cursor c [stages]            the plan of $cursor, and what it examined
+//!   show c                       the collection's documents
 //! ```
 //!
-//! `run` is done twice: as it is, and with hardly any memory, so that whatever
-//! can spill does; both must give the same. `UPDATE_EXPECT=1` rewrites answers.
+//! `run` executes twice: with the default memory, and with so little that every stage that can
+//! spill does; both must return the same. `UPDATE_EXPECT=1` rewrites answers.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ fn parse_context() -> ParseContext {
     }
 }
 
-/// The pipeline over what the name stands for, and that collection.
+/// The pipeline with views resolved, and the collection it reads.
 pub fn prepared(
     test: &TestDb,
     name: &str,
@@ -104,7 +104,7 @@ pub fn small(test: &TestDb) -> QueryOptions {
     }
 }
 
-/// Makes a vector index.
+/// Creates a vector index.
 pub fn create_search_index(
     test: &TestDb,
     name: &str,
@@ -133,7 +133,7 @@ fn lines(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
     }
 }
 
-/// The name of a temporary collection ends in an ObjectId.
+/// Replaces the ObjectId at the end of a temporary collection's name.
 fn without_random_names(message: &str) -> String {
     let prefix = sheaf_db::system_names::TEMPORARY_PREFIX;
     match message.split_once(prefix) {
@@ -142,7 +142,7 @@ fn without_random_names(message: &str) -> String {
     }
 }
 
-/// The plan's stages from the top, and what it examined.
+/// The plan's stages from the top, and what they examined.
 fn plan_of(test: &TestDb, name: &str, stages: &ArrayBuf) -> Vec<String> {
     let explained = explained(test, name, stages).unwrap();
     let cursor = match explained.get("stages") {
@@ -291,7 +291,7 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
             if !writes {
                 let mut spilled = lines(run_with(test, name, &stages, small(test), true));
                 let mut in_memory = plain.clone();
-                // Groups have no order.
+                // Groups come in no order.
                 if !rest.contains("$sort: ") {
                     spilled.sort();
                     in_memory.sort();
@@ -317,7 +317,7 @@ fn answer(test: &TestDb, line: &str) -> Vec<String> {
             Some(_) => test.documents(name).iter().map(typed).collect(),
             None => vec!["there is no such collection".into()],
         },
-        other => panic!("nothing is called {other}"),
+        other => panic!("unknown statement {other}"),
     }
 }
 
@@ -360,7 +360,7 @@ macro_rules! scripts {
 
 scripts! { lookup graph_lookup union_facet merge_out views spill cursor vector_search }
 
-/// A small generator of numbers: the same seed, the same pipelines.
+/// A small random number generator: the same seed, the same pipelines.
 struct Dice(u64);
 
 impl Dice {
@@ -401,7 +401,7 @@ fn random_document(dice: &mut Dice, id: u64) -> String {
     out + "}"
 }
 
-/// What a `$match` may ask of a path.
+/// A random predicate of `$match` on a path.
 fn random_test(dice: &mut Dice) -> String {
     let value = dice.pick(&["1", "2", "'x'", "null", "3", "[1, 2]", "{k: 1}"]);
     match dice.below(10) {
@@ -438,7 +438,7 @@ fn random_match(dice: &mut Dice) -> String {
     }
 }
 
-/// Stages at the beginning whose result depends on the order: there every `_id` is another.
+/// Initial stages whose result depends on the order; every `_id` is still distinct there.
 fn random_beginning(dice: &mut Dice) -> String {
     let sort = format!(
         "{{$sort: {{{}: {}, _id: 1}}}}",
@@ -458,7 +458,7 @@ fn random_beginning(dice: &mut Dice) -> String {
     }
 }
 
-/// A stage that gives the same documents whatever the order of those it takes.
+/// A stage that returns the same documents whatever the order of its input.
 fn random_stage(dice: &mut Dice) -> String {
     match dice.below(24) {
         0..=4 => random_match(dice),
@@ -613,7 +613,7 @@ fn random_stage(dice: &mut Dice) -> String {
     }
 }
 
-/// Results as text that depends neither on the order of what was joined nor on which of two equal
+/// Results as text that depends neither on the order of joined documents nor on which of two equal
 /// numbers came first.
 fn canonical(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
     /// With the elements of every array `j` in order, at any depth.
@@ -651,9 +651,10 @@ fn canonical(result: Result<Vec<DocBuf>, Error>) -> Vec<String> {
     lines
 }
 
-/// Optimised or not, with indexes or without, in memory or on disk: a pipeline gives the same documents.
+/// A pipeline returns the same documents optimised or not, with indexes or without, in memory or on
+/// disk.
 #[test]
-fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
+fn optimisation_does_not_change_results() {
     let mut dice = Dice(0x5eed_cafe_f00d);
     let rounds = std::env::var("SHEAF_PIPELINE_ROUNDS");
     let rounds: u64 = rounds.map_or(8, |n| n.parse().unwrap());
@@ -667,7 +668,7 @@ fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
             }
             for key in ["{a: 1}", "{b: 1, c: -1}", "{'a.k': 1}"] {
                 if dice.below(3) > 0 {
-                    // Two arrays in one key are refused: then there is one index fewer.
+                    // A key with two arrays is refused: the case then has one index fewer.
                     answer(&indexed, &format!("index {name} {key}"));
                 }
             }
@@ -678,7 +679,8 @@ fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
             let text = format!("[{}{}]", random_beginning(&mut dice), stages.join(", "));
             let stages = array(&text);
             let naive = run_with(&plain, "c", &stages, QueryOptions::default(), false);
-            // A stage that fails over some document may never see it when it is filtered out before.
+            // A stage that fails on some document may never receive it if an earlier filter removes
+            // it.
             if naive.is_err() {
                 continue;
             }
@@ -690,7 +692,7 @@ fn an_optimised_pipeline_gives_what_the_plain_one_gives() {
                 ("plain on disk", &plain, small(&plain), false),
             ] {
                 let got = run_with(test, "c", &stages, options, optimize);
-                // What window functions hold cannot go to disk.
+                // The state of window functions cannot spill.
                 if got.as_ref().is_err_and(|e| e.code().0 == 5643011) {
                     continue;
                 }
@@ -720,7 +722,7 @@ fn code_of(test: &TestDb, stages: &str) -> i32 {
 #[test]
 fn bombs_end_in_an_error() {
     let test = large(40, 500_000);
-    // 20 MB in one document: too much for a result, unless the matches leave it one by one or do not leave it.
+    // 20 MB in one document: too large for a result, unless the array is unwound or not returned.
     let join = "{$lookup: {from: 'c', localField: 'k', foreignField: 'k', as: 'j'}}";
     assert_eq!(code_of(&test, &format!("[{{$limit: 2}}, {join}]")), 10334);
     let counted = format!("[{{$limit: 2}}, {join}, {{$project: {{n: {{$size: '$j'}}}}}}]");
@@ -729,7 +731,7 @@ fn bombs_end_in_an_error() {
     assert_eq!(code_of(&test, &unwound), 0);
     let pipeline = "[{$limit: 1}, {$lookup: {from: 'c', pipeline: [], as: 'j'}}]";
     assert_eq!(code_of(&test, pipeline), 10334);
-    // 120 MB are more than a join may put together.
+    // 120 MB exceed the limit of a join.
     let three = "{$set: {k: [1, 2, 3]}}, {$unwind: '$k'}";
     let pipeline = format!(
         "[{{$limit: 1}}, {{$lookup: {{from: 'c', pipeline: [{three}], as: 'j'}}}}, {{$project: {{n: {{$size: '$j'}}}}}}]"
@@ -738,7 +740,7 @@ fn bombs_end_in_an_error() {
     assert_eq!(code_of(&test, &pipeline), 4568);
     let test = large(40, 500_000);
     assert_eq!(code_of(&test, "[{$facet: {a: []}}]"), 10334);
-    // 6 times 20 MB: more than a facet may hold before its document is built.
+    // 6 times 20 MB exceed the limit of a facet before its document is built.
     let many: Vec<String> = (0..6).map(|f| format!("f{f}: []")).collect();
     assert_eq!(
         code_of(&test, &format!("[{{$facet: {{{}}}}}]", many.join(", "))),
@@ -763,7 +765,7 @@ fn pipelines_within_pipelines_have_a_limit() {
 }
 
 #[test]
-fn an_operation_that_is_over_its_time_ends_in_every_stage() {
+fn a_time_limit_ends_every_stage() {
     let test = large(3, 10);
     for stages in [
         "[{$group: {_id: '$k'}}]",
@@ -795,13 +797,13 @@ fn an_operation_that_is_over_its_time_ends_in_every_stage() {
         };
         assert_eq!(ended.code(), ErrorCode::INTERRUPTED, "{stages}");
     }
-    // Nothing is left of what was being filled.
+    // The collection being filled is removed.
     assert!(test.db.catalog().collection(&ns("d")).is_none());
     assert_eq!(test.db.catalog().collections().count(), 1);
 }
 
 #[test]
-fn no_disk_use_means_an_error_and_no_file_stays() {
+fn without_disk_use_the_limit_is_an_error_and_no_file_remains() {
     let test = large(50, 1000);
     let options = |allow_disk_use| QueryOptions {
         allow_disk_use,
@@ -829,7 +831,7 @@ fn no_disk_use_means_an_error_and_no_file_stays() {
 }
 
 #[test]
-fn what_out_had_not_finished_is_gone_after_a_restart() {
+fn an_unfinished_out_is_removed_at_restart() {
     let mut test = large(1, 1);
     let unfinished = format!(
         "{}0123456789abcdef01234567",
@@ -855,6 +857,6 @@ fn what_out_had_not_finished_is_gone_after_a_restart() {
             .collection(&ns(&series).buckets().unwrap())
             .is_none()
     );
-    // Views are there again.
+    // The views exist again.
     assert_eq!(answer(&test, "run v [{$count: 'n'}]"), ["{ n: 1 }"]);
 }

@@ -1,25 +1,26 @@
-//! Plans with their counters, from outside: the scripts in `testdata/plans`.
+//! Plans with their counters, through the public API: the scripts in `testdata/plans`.
 //!
 //! ```text
 //!   fresh [clustered] [collation={..}]   an empty collection
 //!   docs {..} {..} ...           documents
-//!   fill 100 {a: "=i % 10"}      so many; text that begins with = is computed, i is 0, 1, ...
+//!   fill 100 {a: "=i % 10"}      that many; text that begins with = is computed, i is 0, 1, ...
 //!   index {..} [{options}]
 //!   find {..} [sort={..}] [proj={..}] [skip=n] [limit=n] [hint=..] [min={..}] [max={..}]
 //!        [collation={..}] [returnkey] [extensions] [forced] [hash] [explode=n]
-//!        [deep=n] [many=n]     in so many $nor; so many alternatives of it
+//!        [deep=n] [many=n]     within n $nor; n alternatives of it
 //!   count {..} [..]
-//!   update {..} {changes} [multi]     delete {..} [multi]     as explain has them: nothing is changed
-//!   filter {..} [index, ..] [..]      an index filter for queries of this shape; [] takes it away
+//!   update {..} {changes} [multi]     delete {..} [multi]     explained only: nothing is changed
+//!   filter {..} [index, ..] [..]      an index filter for queries of this shape; [] removes it
 //!   distinct path {..} [..]
 //!   aggregate [..]
-//!   results [..]                 what a pipeline gives, by its plan and by the plain one
-//!   ids {..} [..]                the `_id`s in the order in which they come
-//!   summary {..} [..]            the line of the log: planSummary
+//!   results [..]                 a pipeline's results, by its plan and by the plain one
+//!   ids {..} [..]                the `_id`s in the order returned
+//!   summary {..} [..]            planSummary of the log line
 //! ```
 //!
-//! In a query the text "0..4" within an array stands for 0, 1, 2 and 3. Below a command stands its answer: the winning plan as explain gives it, an
-//! input below and to the right of the stage that reads it, and what it took:
+//! In a query the text "0..4" within an array stands for 0, 1, 2 and 3. Below a command is its
+//! answer: the winning plan as explain shows it, an input below and to the right of the stage that
+//! reads it, and what was examined:
 //!
 //! ```text
 //!   FETCH
@@ -27,9 +28,9 @@
 //!   10 returned, 10 keys, 10 documents, 1 seek
 //! ```
 //!
-//! Plans are MongoDB's published ones unless the line says `extensions`. Every
-//! find is also done by a collection scan and must give the same documents.
-//! Of more than twelve inputs of a stage, or intervals of a field, only the first, the last and their number are shown.
+//! Plans are MongoDB's published ones unless the line has `extensions`. Every find is also run as
+//! a collection scan and must return the same documents. If a stage has more than twelve inputs, or
+//! a field more than twelve intervals, only the first, the last and their number are shown.
 //! `UPDATE_EXPECT=1` rewrites the answers.
 
 use std::fmt::Write;
@@ -61,7 +62,7 @@ use crate::support::{EngineKind, TestDb, ns};
 
 const NAME: &str = "c";
 
-/// A query as a line of a script has it.
+/// A query as written in a script.
 #[derive(Default)]
 struct Query {
     filter: DocBuf,
@@ -119,7 +120,7 @@ impl<'l> Words<'l> {
         }
     }
 
-    /// Errors: those of a hint that cannot be.
+    /// Errors: those of an invalid hint.
     fn query(&mut self) -> Result<Query, Error> {
         let mut query = Query {
             filter: counted_out(&self.doc()),
@@ -150,7 +151,7 @@ impl<'l> Words<'l> {
                 "collation" => {
                     query.collation = CollationChoice::parse(self.doc().as_raw())?;
                 }
-                other => panic!("no option {other}"),
+                other => panic!("unknown option {other}"),
             }
         }
         Ok(query)
@@ -163,12 +164,12 @@ impl<'l> Words<'l> {
     }
 }
 
-/// The filter in so many `$nor`s.
+/// The filter within `levels` `$nor`s.
 fn nested(filter: DocBuf, levels: usize) -> DocBuf {
     (0..levels).fold(filter, |filter, _| doc! {"$nor": [filter]})
 }
 
-/// So many times the filter, as alternatives, each with a number of its own for the 0s.
+/// The filter `times` times, as alternatives; the zeros of each are replaced by a distinct number.
 fn repeated(filter: &DocBuf, times: usize) -> DocBuf {
     let text = filter.to_string();
     let each = (0..times).map(|n| {
@@ -180,7 +181,7 @@ fn repeated(filter: &DocBuf, times: usize) -> DocBuf {
     doc! {"$or": Value::Array(ArrayBuf::from_values(&each.collect::<Vec<Value>>()))}
 }
 
-/// With the numbers that `["0..4"]` stands for.
+/// Expands `["0..4"]` to the numbers it represents.
 fn counted_out(doc: &DocBuf) -> DocBuf {
     fn value_of(value: RawValue<'_>) -> Value {
         let numbers = |text: &str| {
@@ -209,7 +210,7 @@ fn counted_out(doc: &DocBuf) -> DocBuf {
     out.finish()
 }
 
-/// `i % 10`: whole numbers, from left to right.
+/// Evaluates `i % 10`: integers, from left to right.
 fn computed(text: &str, i: i64) -> i64 {
     let term = |word: &str| match word {
         "i" => i,
@@ -225,7 +226,7 @@ fn computed(text: &str, i: i64) -> i64 {
             "*" => value * by,
             "/" => value / by,
             "%" => value % by,
-            other => panic!("no operator {other}"),
+            other => panic!("unknown operator {other}"),
         };
     }
     value
@@ -264,7 +265,7 @@ fn error(error: &Error) -> Vec<String> {
     )]
 }
 
-/// The plan of an explain, and what it took.
+/// The plan of an explain, and what it examined.
 fn shown(explain: RawDoc<'_>) -> Vec<String> {
     let within = |doc: RawDoc<'_>, name: &str| -> DocBuf {
         let found = doc.get(name).and_then(|value| value.as_document());
@@ -434,7 +435,7 @@ impl Script {
             }
             "aggregate" => self.aggregate(&words.value()),
             "results" => self.piped(&words.value()),
-            other => panic!("nothing is called {other}"),
+            other => panic!("unknown statement {other}"),
         }
     }
 
@@ -451,7 +452,7 @@ impl Script {
                     let index = doc! {"key": {"_id": 1}, "unique": true};
                     options.append_bson("clusteredIndex", &index);
                 }
-                other => panic!("no option {other}"),
+                other => panic!("unknown option {other}"),
             }
         }
         let options = CollectionOptions::parse(options.finish().as_raw())?;
@@ -460,7 +461,7 @@ impl Script {
         Ok(Vec::new())
     }
 
-    /// What explains a write, by MongoDB's published plans.
+    /// The explain of a write, by MongoDB's published plans.
     fn written(
         &self,
         how: impl Fn(&Target<'_>, &mut DocBuilder) -> Result<(), Error>,
@@ -586,7 +587,7 @@ impl Script {
         Ok(shown)
     }
 
-    /// All that the query finds is all that a collection scan finds.
+    /// The query finds exactly what a collection scan finds.
     fn compare_with_scan(&self, query: &Query) -> Result<(), Error> {
         if query.return_key || !query.min.is_empty() || !query.max.is_empty() {
             return Ok(());
@@ -604,7 +605,7 @@ impl Script {
             let mut source = find::find(&view, op, canonical, &query.options)?;
             let mut found = Vec::new();
             while let Some(doc) = source.next(op)? {
-                // A covered projection gives the fields in the index's order.
+                // A covered projection returns the fields in the index's order.
                 let mut fields: Vec<_> = doc.as_raw().iter().collect();
                 fields.sort_by_key(|element| element.key());
                 let mut in_order = DocBuilder::new();
@@ -616,7 +617,7 @@ impl Script {
             found.sort();
             Ok::<_, Error>(found)
         };
-        // A hint may name an index that lacks documents: its user knows.
+        // A hint may name an index that lacks documents, which is then intended.
         if query.hint.is_none() {
             assert_eq!(of(None)?, of(Some(Hint::Natural(1)))?, "{}", query.filter);
         }

@@ -1,4 +1,4 @@
-//! Properties: after any writes, in any order, every index is what a rebuild would make of the documents.
+//! Properties: after any writes, in any order, every index equals one rebuilt from the documents.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
-/// Carries out a write on the database, and on the model what the database says it did.
+/// Carries out a write on the database, and applies to the model what the database reports.
 fn carry_out(t: &mut TestDb, model: &mut BTreeMap<i32, DocBuf>, write: &Write) {
     let id_of = |doc: RawDoc<'_>| match doc.get("_id") {
         Some(RawValue::Int32(id)) => id,
@@ -176,7 +176,7 @@ fn set(
     if let Err(error) = &done {
         assert!(refusal(error, true), "{error}");
     }
-    // In order of insertion, as far as it came.
+    // In order of insertion, up to the number matched.
     let mut left = result.matched;
     for (_, doc) in t.records("c") {
         let Some(RawValue::Int32(id)) = doc.get("_id") else {
@@ -190,7 +190,7 @@ fn set(
     }
 }
 
-/// Errors that a write may meet with these indexes.
+/// Errors that a write may report with these indexes.
 fn refusal(error: &sheaf_bson::Error, duplicates: bool) -> bool {
     match error.code().0 {
         11000 => duplicates || error.message().contains("d_1"),
@@ -234,6 +234,6 @@ fn indexes_follow_any_writes_on_redb() {
 }
 
 #[test]
-fn indexes_follow_any_writes_on_our_own_engine() {
+fn indexes_follow_any_writes_on_logtree() {
     run(EngineKind::Sheaf, 24);
 }

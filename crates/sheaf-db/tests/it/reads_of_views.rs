@@ -1,4 +1,5 @@
-//! The database alone runs find, count, distinct and aggregate on a view, as on a collection.
+//! The database runs find, count, distinct and aggregate on a view as on a collection, without the
+//! server.
 
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{CollationChoice, DocBuf, RawValue, doc};

@@ -35,7 +35,7 @@ fn read_at(test: &TestDb, at: Option<Timestamp>) -> Result<Vec<i32>, ErrorCode> 
 }
 
 #[test]
-fn times_that_were_given_can_be_read() {
+fn operation_times_can_be_read() {
     on_every_engine(|test| {
         test.db.turn_oplog_on(&test.op).unwrap();
         test.insert("c", doc! {"_id": 0}).unwrap();
@@ -59,7 +59,7 @@ fn times_that_were_given_can_be_read() {
         }
         assert_eq!(read_at(&test, None), Ok(Vec::new()));
         assert!(test.db.snapshot_history().stats().is_active);
-        // Past the window all is gone.
+        // After the window nothing is kept.
         test.db.snapshot_history().set_window_seconds(0);
         test.db.snapshot_history().expire();
         assert_eq!(test.db.snapshot_history().stats().kept, 0);
@@ -85,7 +85,7 @@ fn a_read_is_exact_or_refused() {
                         if stop.load(Ordering::Relaxed) {
                             break;
                         }
-                        // Room for the time of one commit to be the newest for a while.
+                        // Leaves time for a commit's timestamp to be the newest for a while.
                         std::thread::sleep(Duration::from_micros(u64::from(n as u32 % 7) * 500));
                     }
                 });
@@ -96,7 +96,7 @@ fn a_read_is_exact_or_refused() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // The oplog tells what there was at each time.
+        // The oplog gives the expected state at each time.
         let inserted: Vec<(Timestamp, i32)> = entries(&test)
             .iter()
             .filter(|entry| entry.get("op") == Some(RawValue::String("i")))

@@ -1,4 +1,4 @@
-//! A sort that outgrows its memory gives what one in memory gives.
+//! A sort that exceeds its memory returns what a sort in memory returns.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const DOCUMENTS: i32 = 3000;
 fn filled() -> TestDb {
     let t = TestDb::new(EngineKind::Memory, Events::default());
     for id in 0..DOCUMENTS {
-        // Every key stands for three documents, which must keep their order.
+        // Three documents share each key, and must keep their order.
         let key = (id / 3).wrapping_mul(7919) % 1000;
         t.insert("c", doc! {"_id": id, "k": key, "pad": "x".repeat(200)})
             .unwrap();
@@ -49,7 +49,7 @@ fn sorted(
 }
 
 #[test]
-fn spilled_or_not_the_order_is_the_same() {
+fn spilling_does_not_change_the_order() {
     let t = filled();
     let folder = tempfile::tempdir().unwrap();
     let roomy = QueryOptions::default();
@@ -70,11 +70,11 @@ fn spilled_or_not_the_order_is_the_same() {
         assert_eq!(sorted(&t, Some(limit), &tight).unwrap(), page);
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
-    assert!(left.is_empty(), "temporary files are gone: {left:?}");
+    assert!(left.is_empty(), "temporary files remain: {left:?}");
 }
 
 #[test]
-fn without_leave_to_spill_the_limit_is_an_error() {
+fn without_disk_use_the_limit_is_an_error() {
     let t = filled();
     let options = QueryOptions {
         sort_memory_bytes_max: 50_000,
@@ -86,6 +86,6 @@ fn without_leave_to_spill_the_limit_is_an_error() {
         error.code(),
         ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED
     );
-    // What keeps little needs little.
+    // A sort with a small limit needs little memory.
     assert_eq!(sorted(&t, Some(5), &options).unwrap().len(), 5);
 }

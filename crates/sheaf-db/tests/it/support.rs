@@ -1,4 +1,4 @@
-//! A database to test, on either engine, and short words for what tests do to it.
+//! A database to test, on either engine, and helpers for what tests do to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub fn on_every_engine(test: impl Fn(TestDb)) {
     }
 }
 
-/// A database and what it stands on.
+/// A database, its engine and its folder.
 pub struct TestDb {
     pub db: Arc<Db>,
     pub kind: EngineKind,
@@ -62,12 +62,12 @@ impl TestDb {
             self.db.close().unwrap();
             self.engine = open_engine(self.kind, self.dir.path());
         }
-        self.open_beside(Events::default());
+        self.reopen_after_crash(Events::default());
     }
 
-    /// Opens what the engine holds at this moment as if the server had died: the old database is
-    /// only forgotten.
-    pub fn open_beside(&mut self, events: Events) {
+    /// Opens the engine's current content as if the server had died: the old database is dropped
+    /// without a close.
+    pub fn reopen_after_crash(&mut self, events: Events) {
         let options = options(self.dir.path().join("_tmp"), events);
         self.db = Db::open(self.engine.clone(), options).unwrap();
     }
@@ -123,7 +123,7 @@ impl TestDb {
         found
     }
 
-    /// Updates what matches, and says what it took.
+    /// Updates the matching documents, and returns the result and its cost.
     pub fn update(
         &self,
         name: &str,
@@ -183,7 +183,7 @@ impl TestDb {
         validate(&self.op, &view).unwrap()
     }
 
-    /// Checks that every index is what a rebuild would make of the documents.
+    /// Checks that every index equals one rebuilt from the documents.
     pub fn assert_valid(&self, name: &str) {
         let report = self.validate(name);
         assert!(report.is_valid(), "{report:#?}");
@@ -271,7 +271,7 @@ fn scan(db: &Db, ns: &Namespace, mut each: impl FnMut(RecordId, RawDoc<'_>)) {
     }
 }
 
-/// A plan of the simplest kind: a collection scan on a snapshot of its own.
+/// The simplest plan: a collection scan on a new snapshot.
 pub fn source(
     db: &Db,
     ns: &Namespace,
@@ -290,7 +290,7 @@ pub fn source(
     move |_: &OpContext| Ok(found.next())
 }
 
-/// An update made of two functions. Tells the write path nothing of what it changes.
+/// An update made of two functions. It does not report to the write path what it changes.
 pub struct Change<'a> {
     pub matches: &'a dyn Fn(RawDoc<'_>) -> bool,
     pub change: &'a dyn Fn(RawDoc<'_>) -> DocBuf,

@@ -1,4 +1,4 @@
-//! Time-series collections: what is read of one is what a plain collection with the same documents gives.
+//! Time-series collections: a read returns what a plain collection with the same documents returns.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -47,7 +47,7 @@ fn run(test: &TestDb, name: &str, pipeline: &[DocBuf]) -> Vec<DocBuf> {
     run_with(test, name, &stages(pipeline), options, true).unwrap()
 }
 
-/// The document with its fields in the order of their names: that of a measurement's is not kept.
+/// The document with its fields sorted by name: the order of a measurement's fields is not kept.
 fn sorted(doc: RawDoc<'_>) -> DocBuf {
     let mut fields: Vec<_> = doc.iter().collect();
     fields.sort_by_key(|field| field.key());
@@ -58,7 +58,7 @@ fn sorted(doc: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// What came out, in no order.
+/// The documents in no order.
 fn bag(docs: &[DocBuf]) -> Vec<String> {
     let mut lines: Vec<_> = docs
         .iter()
@@ -137,7 +137,7 @@ fn one_bucket_a_series() {
         assert_eq!(buckets.len(), 3);
         test.assert_valid("system.buckets.ts");
         assert_eq!(bag(&run(&test, "ts", &[])), bag(&docs));
-        // After a restart the open buckets are found again.
+        // After a restart the open buckets are found.
         test.reopen();
         let late: Vec<_> = (300..330).map(measurement).collect();
         test.insert_all("ts", &late);
@@ -163,19 +163,20 @@ fn buckets_end_by_count_and_by_span() {
     let docs: Vec<_> = (0..2500).map(|n| at(n, n)).collect();
     test.insert_all("ts", &docs);
     assert_eq!(test.documents("system.buckets.ts").len(), 3);
-    // An hour later another begins; what comes late goes to the one of its time.
+    // A measurement an hour later opens another bucket; late measurements go to the bucket of their
+    // time.
     test.insert_all("ts", &[at(3000, 4_000_000)]);
     assert_eq!(test.documents("system.buckets.ts").len(), 4);
     test.insert_all("ts", &[at(3001, 5), at(3002, 4_000_001), at(3003, 6)]);
     assert_eq!(test.documents("system.buckets.ts").len(), 4);
-    // Before every bucket.
+    // A measurement before every bucket.
     test.insert_all("ts", &[at(3004, -7_200_000)]);
     assert_eq!(test.documents("system.buckets.ts").len(), 5);
     assert_eq!(run(&test, "ts", &[]).len(), 2505);
 }
 
 #[test]
-fn meta_values_mean_series() {
+fn a_series_is_a_meta_value() {
     let test = TestDb::new(EngineKind::Memory, Events::default());
     create_series(&test);
     let at = DateTime(START);
@@ -246,7 +247,7 @@ fn refused() {
     };
     assert_eq!(index(doc! {"m": 1}, doc! {"unique": true}), 72);
     assert_eq!(index(doc! {"t": 1}, doc! {"expireAfterSeconds": 1}), 72);
-    // The same again is no error, other options are.
+    // Creating it again with the same options is a no-op, with others an error.
     create_series(&test);
     let other = doc! {"timeseries": {"timeField": "t"}};
     let other = CollectionOptions::parse(other.as_raw()).unwrap();
@@ -257,7 +258,7 @@ fn refused() {
 }
 
 #[test]
-fn both_names_go_together() {
+fn both_names_are_dropped_together() {
     on_every_engine(|mut test| {
         create_series(&test);
         test.insert_all("ts", &[measurement(1)]);
@@ -309,7 +310,7 @@ fn wider_buckets() {
 }
 
 #[test]
-fn expired_buckets_go_whole() {
+fn expired_buckets_are_deleted_whole() {
     on_every_engine(|test| {
         let options = doc! {"timeseries": {"timeField": "t"}, "expireAfterSeconds": 3600};
         create(&test, "ts", options);
@@ -328,7 +329,7 @@ fn expired_buckets_go_whole() {
             run(&test, "ts", &[]).len()
         };
         assert_eq!(pass(3_599_999), 10);
-        // Measurements of expired buckets only, and of those all.
+        // Only measurements of expired buckets are deleted, and those completely.
         let left = pass(3_600_000 + 5_400_000);
         assert!((6..10).contains(&left), "{left} of {before} buckets");
         assert_eq!(pass(100_000_000), 0);
@@ -359,7 +360,7 @@ fn updates_of_series() {
     );
     let upstairs = doc! {"$match": {"m.floor": 2}};
     assert_eq!(run(&test, "ts", &[upstairs]).len(), 4);
-    // Whoever writes to the series now finds its bucket under the new meta value.
+    // A later writer to the series finds its bucket under the new meta value.
     let mut moved = DocBuilder::from_doc(doc! {"_id": 50, "t": DateTime(START), "x": 1}.as_raw());
     moved.append_bson("m", &doc! {"floor": 2, "room": "a"});
     test.insert_all("ts", &[moved.finish(), at(51, "a")]);
@@ -654,7 +655,7 @@ fn as_a_plain_collection() {
                     prop_assert_eq!(ts, plain, "{}", filter);
                 }
                 Step::Index(number) => {
-                    // Of measurements that are arrays there is no index.
+                    // There is no index on measurement fields that are arrays.
                     let number = if with_meta { number } else { 1 };
                     let key =
                         [doc! {"m": 1}, doc! {"t": -1}, doc! {"m.a": 1, "t": 1}][number].clone();

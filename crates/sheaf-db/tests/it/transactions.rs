@@ -1,7 +1,8 @@
 //! Transactions, statement by statement: `testdata/transactions.txt`.
 //!
-//! A line without indent is a statement of `t1`, `t2` or of nobody (`plain`); the indented line below it is
-//! what it answers. Interleavings are as written: one thread carries all of them out.
+//! A line without indent is a statement of `t1`, of `t2` or outside of transactions (`plain`); the
+//! indented line below it is its answer. Interleavings run as written: one thread carries all of
+//! them out.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,13 +22,13 @@ use crate::support::{TestDb, ns, on_every_engine};
 
 struct Run<'t> {
     test: &'t TestDb,
-    /// `c` is clustered, which changes no answer.
+    /// `c` is clustered, which must not change any answer.
     clustered: bool,
     open: HashMap<String, Arc<Transaction>>,
 }
 
 impl Run<'_> {
-    /// Carries out one line, and says what came of it.
+    /// Carries out one line, and returns its answer.
     fn line(&mut self, line: &str) -> Result<String, Error> {
         let (who, rest) = line.split_once(' ').unwrap_or((line, ""));
         if who == "data" {
@@ -63,7 +64,7 @@ impl Run<'_> {
             op = op.in_transaction(self.open[who].clone());
         }
         let done = self.statement(&op, &ns(name), what, &documents(rest));
-        // As a server does: a statement that fails ends its transaction.
+        // As in the server, a statement that fails ends its transaction.
         if done.is_err()
             && let Some(transaction) = op.transaction()
         {
@@ -137,11 +138,11 @@ impl Run<'_> {
                 modify::delete(db, op, ns, &statement, &options, &mut report)?;
                 Ok(format!("deleted {}", report.result.deleted))
             }
-            other => panic!("no statement is called {other}"),
+            other => panic!("unknown statement {other}"),
         }
     }
 
-    /// A new paragraph: everything that is open is aborted, and `c` holds these documents.
+    /// Starts a new paragraph: aborts all open transactions, and `c` holds these documents.
     fn reset(&mut self, docs: &str) -> Result<(), Error> {
         for transaction in self.open.values() {
             transaction.abort();
@@ -177,7 +178,7 @@ fn documents(mut text: &str) -> Vec<DocBuf> {
     docs
 }
 
-/// As the script writes documents.
+/// In the notation of the script.
 fn text(doc: RawDoc<'_>) -> String {
     let text = doc.to_string().replace("{ ", "{").replace(" }", "}");
     text.replace("[ ", "[").replace(" ]", "]")

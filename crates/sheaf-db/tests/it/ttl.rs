@@ -14,7 +14,7 @@ fn at(hours: i64) -> DateTime {
     DateTime(hours * HOUR)
 }
 
-/// A pass at that hour; how many it deleted.
+/// A TTL pass at that hour; returns how many documents it deleted.
 fn pass(t: &TestDb, hours: i64) -> u64 {
     let counters = TtlCounters::default();
     let mut failed = |index: &str, error: &sheaf_bson::Error| panic!("{index}: {error}");
@@ -43,7 +43,7 @@ fn by_the_date_and_the_seconds() {
                 doc! {"_id": 4, "at": null},
                 doc! {"_id": 5, "at": "1970-01-01"},
                 doc! {"_id": 6, "at": 0},
-                // The earliest date counts, whatever stands beside it.
+                // The earliest date counts, whatever else the array holds.
                 doc! {"_id": 7, "at": [at(9), "x", at(2)]},
                 doc! {"_id": 8, "at": [at(8), at(9)]},
                 doc! {"_id": 9, "at": []},

@@ -1,5 +1,5 @@
-//! Update operators against indexes: what an update says it changed decides which indexes are looked at,
-//! so whatever the operators do, every index must be what a rebuild would make of the documents.
+//! Update operators against indexes. The changes that an update reports decide which indexes are
+//! maintained, so whatever the operators do, every index must equal one rebuilt from the documents.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -72,7 +72,7 @@ fn indexes_follow_every_operator() {
                 let mut doc = DocBuilder::new();
                 doc.append("_id", id as i32);
                 doc.extend(fields.as_raw());
-                // Refused by some index: then it is not there.
+                // A document that some index refuses is not stored.
                 let _ = t.insert("c", doc.finish());
             }
             let pipeline = array![{"$set": {"b": "$a", "a.x": "$c"}}];
@@ -102,7 +102,7 @@ fn indexes_follow_every_operator() {
                 };
                 let mut report = UpdateReport::default();
                 let options = QueryOptions::default();
-                // Many a path does not fit the document, and some index refuses what some make of it.
+                // Many paths do not fit the document, and indexes refuse some results.
                 let _ = update(&t.db, &t.op, &ns("c"), &statement, &options, &mut report);
                 changed.set(changed.get() + report.result.modified);
                 let valid = t.validate("c");

@@ -1,4 +1,4 @@
-//! Validators: which documents are written, at which level, and what the refusal tells.
+//! Validators: which documents are accepted at which level, and what the error reports.
 
 use parking_lot::Mutex;
 use sheaf_bson::json::{parse_doc, shell_doc};
@@ -41,12 +41,12 @@ fn inserts_and_updates() {
         assert_eq!(set_a(&t, "c", 1, 2), 121);
         assert_eq!(set_a(&t, "c", 1, 4), 0);
         assert_eq!(t.documents("c"), [doc! {"_id": 1, "a": 4}]);
-        // Around it.
+        // Bypassing validation.
         let bypassing = StatementContext::new().with_validation_bypassed();
         let around = doc! {"_id": 2, "a": 0};
         t.db.insert_one(&bypassing, &ns("c"), around.as_raw())
             .unwrap();
-        // strict: what fails already must not go on failing.
+        // strict: a document that fails already must pass after an update.
         assert_eq!(set_a(&t, "c", 2, 1), 121);
         assert_eq!(set_a(&t, "c", 2, 3), 0);
         t.assert_valid("c");
@@ -85,9 +85,9 @@ fn levels_and_actions() {
 }
 
 #[test]
-fn the_log_is_told() {
-    let told: Arc<Mutex<Vec<(bool, DocBuf)>>> = Arc::default();
-    let listener = told.clone();
+fn failures_are_logged() {
+    let logged: Arc<Mutex<Vec<(bool, DocBuf)>>> = Arc::default();
+    let listener = logged.clone();
     let events = Events::to(move |event| {
         if let DbEvent::ValidationFailed { info, refused, .. } = event {
             listener.lock().push((*refused, info.clone()));
@@ -105,14 +105,14 @@ fn the_log_is_told() {
     assert_eq!(code(t.insert("c", doc! {"_id": 3, "a": 1})), 121);
     coll_mod(&t, "c", "{validationAction: 'error'}").unwrap();
     assert_eq!(code(t.insert("c", doc! {"_id": 3, "a": 1})), 121);
-    let told = told.lock();
-    let refused: Vec<bool> = told.iter().map(|(refused, _)| *refused).collect();
+    let logged = logged.lock();
+    let refused: Vec<bool> = logged.iter().map(|(refused, _)| *refused).collect();
     assert_eq!(refused, [false, true]);
-    assert_eq!(told[0].1.get("failingDocumentId"), Some(2.into()));
+    assert_eq!(logged[0].1.get("failingDocumentId"), Some(2.into()));
 }
 
 #[test]
-fn a_restart_knows_the_validator() {
+fn a_validator_survives_a_restart() {
     let mut t = TestDb::new(EngineKind::Redb, Events::default());
     create(
         &t,
@@ -126,7 +126,7 @@ fn a_restart_knows_the_validator() {
 }
 
 #[test]
-fn text_compares_by_the_collection() {
+fn text_compares_by_the_collections_collation() {
     on_every_engine(|t| {
         create(
             &t,
@@ -164,9 +164,9 @@ fn which_collections_have_none() {
     assert!(t.collection("c").options().to_doc().is_empty());
 }
 
-/// The whole of `errInfo`, as the manual's page on failures of validation has it.
+/// The whole of `errInfo`, as the manual's page on validation failures shows it.
 #[test]
-fn what_a_refusal_tells() {
+fn what_a_refusal_reports() {
     let cases = [
         (
             "{a: {$gt: 3}}",
@@ -239,11 +239,11 @@ fn what_a_refusal_tells() {
         create(&t, "c", &format!("{{validator: {validator}}}"));
         let error = t.insert("c", parse_doc(document).unwrap()).unwrap_err();
         assert_eq!(error.message(), "Document failed validation");
-        let told = error.extra().unwrap().get("errInfo").unwrap();
-        let told = told.as_document().unwrap();
+        let details = error.extra().unwrap().get("errInfo").unwrap();
+        let details = details.as_document().unwrap();
         let want = parse_doc(info).unwrap();
         assert_eq!(
-            shell_doc(told),
+            shell_doc(details),
             shell_doc(want.as_raw()),
             "{validator} {document}"
         );

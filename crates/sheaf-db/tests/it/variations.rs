@@ -1,6 +1,6 @@
-//! Each extension of the planner over indexes of many kinds, with orders, pages
-//! and projections: where it is used, where it is not, that the parameter turns it
-//! off, and that a scan of the collection gives the same.
+//! Each extension of the planner with indexes of many kinds, sorts, pages and projections: where it
+//! is used, where it is not, that the parameter disables it, and that a collection scan returns the
+//! same.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 use crate::pipelines::{array, run_with};
 use crate::support::{EngineKind, TestDb, ns};
 
-/// What explain says of the plan.
+/// How explain shows the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     SkipScan,
@@ -25,7 +25,7 @@ enum Mark {
 }
 
 struct Case {
-    /// Each a key, and options.
+    /// A key and options each.
     indexes: &'static [(&'static str, &'static str)],
     filter: &'static str,
     sort: &'static str,
@@ -41,7 +41,7 @@ fn documents() -> Vec<DocBuf> {
     let one = |i: i32| {
         let (k, n, at) = (i % 6, i / 6, i * 7919 % 3001);
         let (t, u) = (i % 3, i % 5);
-        // Some lack the field in front, and some have it as null.
+        // Some documents lack the first field, and in some it is null.
         let w = match i % 40 {
             0 => String::new(),
             1 => "w: null,".to_owned(),
@@ -68,7 +68,7 @@ fn filled() -> TestDb {
     t
 }
 
-/// These indexes, and no others.
+/// Replaces all indexes by these.
 fn with_indexes<'t>(t: &'t TestDb, indexes: &[(&str, &str)]) -> &'t TestDb {
     t.db.drop_indexes(&t.op, &ns("c"), &IndexSelector::All)
         .unwrap();
@@ -96,7 +96,7 @@ fn has_mark(doc: RawDoc<'_>, mark: Mark) -> bool {
     })
 }
 
-/// The results, in order where one was asked for, and which extension the plan has.
+/// The results, in order if a sort was given, and the extensions that the plan uses.
 fn run(
     t: &TestDb,
     case: &Case,
@@ -197,9 +197,9 @@ fn skip_scans() {
         skip_scan(&[("{k: 1, z: 1, n: 1}", "{}")], FEW, true),
         skip_scan(&[("{'d.k': 1, 'd.n': 1}", "{}")], "{'d.n': 7}", true),
         skip_scan(&[("{w: 1, n: 1}", "{}")], FEW, true),
-        // Of an array each document is given once.
+        // A document with an array is returned once.
         skip_scan(&[("{tags: 1, n: 1}", "{}")], FEW, true),
-        // An index without all documents serves only who asks for none of the others.
+        // A sparse or partial index can be used only if the query excludes the documents it omits.
         skip_scan(&[("{k: 1, n: 1}", "{sparse: true}")], FEW, true),
         skip_scan(
             &[("{w: 1, x: 1}", "{sparse: true}")],
@@ -219,19 +219,19 @@ fn skip_scans() {
             FEW,
             false,
         ),
-        // Text asked for by bytes is not found by sort keys, numbers are.
+        // Text compared by bytes cannot be found by sort keys; numbers can.
         skip_scan(
             &[("{k: 1, s: 1}", "{collation: {locale: 'en'}}")],
             "{s: 's1'}",
             false,
         ),
-        // Too many values in front.
+        // Too many values of the first field.
         skip_scan(&[("{many: 1, n: 1}", "{}")], FEW, false),
         skip_scan(&[("{k: 1, n: 1}", "{hidden: true}")], FEW, false),
     ] {
         check(&t, &case);
     }
-    // With an order, a page and fields that keys hold.
+    // With a sort, a page and a covered projection.
     check(
         &t,
         &Case {
@@ -287,7 +287,7 @@ fn exploded_prefixes() {
         explosion(&[("{k: 1, z: 1, at: 1}", "{}")], "{z: 1}", "{at: 1}", true),
         explosion(&[("{'d.k': 1, at: 1}", "{}")], "{}", "{at: 1}", true),
         explosion(&[("{tags: 1, at: 1}", "{}")], "{}", "{at: -1}", true),
-        // Of equals in the order the rest of the key may decide.
+        // Equal sort values may be ordered by the following key fields.
         explosion(
             &[("{k: 1, n: 1, _id: 1}", "{}")],
             "{}",
@@ -330,7 +330,7 @@ fn exploded_prefixes() {
             ..explosion(&[("{k: 1, at: -1}", "{}")], "{}", "{at: -1}", true)
         },
     );
-    // Who wants all has to sort all.
+    // Without a limit everything must be sorted.
     check(
         &t,
         &Case {
@@ -373,7 +373,7 @@ fn intersections() {
             BOTH,
             true,
         ),
-        // A range is not in the order of records, one index of both is better, and so is a hint.
+        // No intersection: a range is not in record order, a compound index is better.
         case(
             &[("{a: 1}", "{}"), ("{b: 1}", "{}")],
             "{a: {$lt: 5}, b: 6}",
@@ -402,7 +402,7 @@ fn intersections() {
     );
 }
 
-/// Indexes of kinds that have keys of another making: whatever the plan, the same results.
+/// Indexes with other kinds of keys: whatever the plan, the same results.
 #[test]
 fn other_kinds_of_indexes() {
     let all = filled();

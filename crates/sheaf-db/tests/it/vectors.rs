@@ -14,7 +14,7 @@ use sheaf_query::vector::{self, VectorIndexDefinition};
 use crate::pipelines::{create_search_index, run_with};
 use crate::support::{EngineKind, TestDb, code, ns, on_every_engine, with_field};
 
-/// Random numbers, the same for the same seed.
+/// Random numbers, reproducible by seed.
 struct Dice(u64);
 
 impl Dice {
@@ -42,7 +42,7 @@ fn vector_doc(dimensions: usize, similarity: &str) -> DocBuf {
     ]}
 }
 
-/// A vector near one of `centres` centres, as BSON of one of the forms that there are.
+/// A random vector near one of `centres` centres.
 fn random_vector(dice: &mut Dice, dimensions: usize, centres: u64) -> Vec<f32> {
     let mut centre = Dice(1 + dice.below(centres).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (0..dimensions)
@@ -92,7 +92,7 @@ fn random_doc(dice: &mut Dice, id: i32, dimensions: usize) -> DocBuf {
     out.finish()
 }
 
-/// What a search should find: `_id`s and scores by the formulae, in 64 bits, the best first.
+/// The expected result: `_id`s and scores by the formulas, in 64 bits, the best first.
 fn naive(docs: &[DocBuf], similarity: &str, query: &[f32], group: Option<i32>) -> Vec<(i32, f64)> {
     let mut found: Vec<(i32, f64)> = Vec::new();
     for doc in docs {
@@ -149,7 +149,8 @@ fn search(test: &TestDb, stage: DocBuf) -> Vec<(i32, f64)> {
     found.iter().map(pair).collect()
 }
 
-/// What is found must be as good as what should be: scores one by one, up to rounding, and each its document's own.
+/// The result is as good as the expected one: the scores are equal up to rounding, and each is that
+/// of its own document.
 fn assert_found(found: &[(i32, f64)], expected: &[(i32, f64)], limit: usize) {
     assert_eq!(
         found.len(),
@@ -172,7 +173,7 @@ fn check(test: &TestDb, dice: &mut Dice, similarity: &str, dimensions: usize) {
         for limit in [1, 10, 1000] {
             let exact = stage(&query, doc! {"exact": true}, limit, group);
             assert_found(&search(test, exact), &expected, limit as usize);
-            // A small collection is searched whole, whatever is asked.
+            // A small collection is searched exactly, whatever `numCandidates` is.
             let near = stage(&query, doc! {"numCandidates": limit}, limit, group);
             assert_found(&search(test, near), &expected, limit as usize);
         }
@@ -181,7 +182,7 @@ fn check(test: &TestDb, dice: &mut Dice, similarity: &str, dimensions: usize) {
 }
 
 #[test]
-fn a_search_finds_what_the_naive_one_finds_through_writes_and_restarts() {
+fn searches_agree_with_the_naive_search_through_writes_and_restarts() {
     for (turn, similarity) in ["euclidean", "cosine", "dotProduct"]
         .into_iter()
         .enumerate()
@@ -192,7 +193,7 @@ fn a_search_finds_what_the_naive_one_finds_through_writes_and_restarts() {
             let docs: Vec<DocBuf> = (0..60)
                 .map(|id| random_doc(&mut dice, id, dimensions))
                 .collect();
-            // Half before the index is made, half after.
+            // Half of the documents are inserted before the index is created, half after.
             test.insert_all("c", &docs[..30]);
             create_search_index(&test, "c", "i", &vector_doc(dimensions, similarity)).unwrap();
             test.insert_all("c", &docs[30..]);
@@ -227,7 +228,8 @@ fn a_search_finds_what_the_naive_one_finds_through_writes_and_restarts() {
     }
 }
 
-/// Many vectors: the index has lists, an approximate search reads some of them and finds most of the best.
+/// Many vectors: the index has lists; an approximate search reads some of them and finds most of
+/// the best.
 fn many(test: &TestDb, dice: &mut Dice, ids: std::ops::Range<i32>) {
     let docs: Vec<DocBuf> = ids.map(|id| random_doc(dice, id, 8)).collect();
     test.insert_all("c", &docs);
@@ -266,20 +268,20 @@ fn a_large_index_has_lists_which_follow_the_documents() {
             let best: Vec<i32> = expected[..10].iter().map(|(id, _)| *id).collect();
             let hits = near.iter().filter(|(id, _)| best.contains(id)).count();
             assert!(hits >= 8, "{near:?} {expected:?}");
-            // Each hit has its own document's score, and they descend.
+            // Each result has its own document's score, and scores descend.
             assert!(near.is_sorted_by(|a, b| a.1 >= b.1));
             for (id, score) in &near {
                 let own = expected.iter().find(|(other, _)| other == id).unwrap();
                 assert!((own.1 - score).abs() < 1e-4);
             }
-            // A filter that few pass makes it exact.
+            // A selective filter makes the search exact.
             let expected = naive(&docs, "euclidean", &query, Some(3));
             let few = stage(&query, doc! {"numCandidates": 100}, 100, Some(3));
             assert_found(&search(test, few), &expected, 100);
             test.assert_valid("c");
         };
         large(&test, &mut dice);
-        // Replaced, deleted and inserted under the same centroids.
+        // Replaced, deleted and inserted with the same centroids.
         let third =
             |doc: RawDoc<'_>| doc.get("_id").and_then(|id| id.as_i64_exact()).unwrap() % 3 == 0;
         let seed = dice.next();
@@ -292,7 +294,7 @@ fn a_large_index_has_lists_which_follow_the_documents() {
         test.reopen();
         assert!(lists_of(&test) > 20);
         large(&test, &mut dice);
-        // Most are gone: one list is enough, and every search is exact again.
+        // Most documents are deleted: one list is enough, and every search is exact again.
         test.delete(
             "c",
             |doc| doc.get("_id").and_then(|id| id.as_i64_exact()).unwrap() >= 500,
@@ -301,14 +303,14 @@ fn a_large_index_has_lists_which_follow_the_documents() {
         assert_eq!(retrain(&test), 1);
         assert_eq!(lists_of(&test), 1);
         check(&test, &mut dice, "euclidean", 8);
-        // And many again: an index that was made for few is built anew.
+        // Many again: an index built for few vectors is rebuilt.
         many(&test, &mut dice, 10_000..16_000);
         assert_eq!(lists_of(&test), 1);
         assert_eq!(retrain(&test), 1);
         assert!(lists_of(&test) > 20);
         assert_eq!(retrain(&test), 0);
         large(&test, &mut dice);
-        // What nobody names any more is gone from the engine too.
+        // Tables that no index names are dropped from the engine too.
         let named = test.collection("c").index_list().len() + 2;
         assert_eq!(test.engine().tables().unwrap().len(), named);
     }
@@ -374,7 +376,7 @@ fn search_indexes_are_listed_changed_and_dropped() {
             "latestDefinition": vector_doc(2, "euclidean"), "statusDetail": [],
         };
         assert_eq!(before, [expected]);
-        // Ordinary indexes know nothing of it.
+        // Commands for ordinary indexes do not show it.
         assert_eq!(test.collection("c").list_index_docs().len(), 2);
         assert_eq!(test.collection("c").index_count(), 2);
 
@@ -392,7 +394,7 @@ fn search_indexes_are_listed_changed_and_dropped() {
             listed(&test)[0].get("latestVersion"),
             Some(RawValue::Int64(1))
         );
-        // The same once more changes nothing.
+        // The same definition again changes nothing.
         test.db
             .update_search_index(&test.op, &ns("c"), by_name, definition.clone())
             .unwrap();
@@ -420,7 +422,7 @@ fn search_indexes_are_listed_changed_and_dropped() {
         };
         assert_eq!(dropped(&test, "none", by_name), 26);
 
-        // It goes where the collection goes.
+        // It follows a rename of its collection.
         test.db
             .rename_collection(&test.op, &ns("c"), &ns("d"), false)
             .unwrap();
@@ -449,7 +451,7 @@ fn search_indexes_are_listed_changed_and_dropped() {
 }
 
 #[test]
-fn a_transaction_sees_its_own_vectors_and_nobody_else_does() {
+fn a_transactions_vectors_are_visible_only_to_it() {
     on_every_engine(|test| {
         test.insert_all("c", &[doc! {"_id": 1, "v": [1, 0]}]);
         create_search_index(&test, "c", "i", &vector_doc(2, "euclidean")).unwrap();
@@ -501,13 +503,13 @@ fn a_killed_search_ends() {
 }
 
 #[test]
-fn a_build_that_died_leaves_the_old_index() {
+fn a_crashed_build_leaves_the_old_index() {
     let mut test = TestDb::new(EngineKind::Sheaf, Default::default());
     let mut dice = Dice(3);
     let docs: Vec<DocBuf> = (0..50).map(|id| random_doc(&mut dice, id, 8)).collect();
     test.insert_all("c", &docs);
     create_search_index(&test, "c", "i", &vector_doc(8, "euclidean")).unwrap();
-    // As a crash in the middle of a replacement leaves it: a table that no row names.
+    // As after a crash during a replacement: a table that no row names.
     let mut unit = test.db.storage().begin().unwrap();
     unit.create_table(sheaf_storage::TableId(900));
     unit.put(sheaf_storage::TableId(900), b"x", b"y".to_vec());

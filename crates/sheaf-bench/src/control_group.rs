@@ -30,9 +30,9 @@ impl ControlGroup {
     pub fn with_memory(bytes: u64) -> io::Result<ControlGroup> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let (version, beside) = place(&own, &mounts)
+        let (version, parent) = place(&own, &mounts)
             .ok_or_else(|| io::Error::other("no memory controller is mounted"))?;
-        let folder = beside.join(format!("sheaf-{}", std::process::id()));
+        let folder = parent.join(format!("sheaf-{}", std::process::id()));
         fs::create_dir(&folder)?;
         let group = ControlGroup { folder, version };
         let limit = match version {

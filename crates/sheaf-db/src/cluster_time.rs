@@ -78,7 +78,7 @@ impl Db {
     /// Errors: `ClusterTimeFailsRateLimiter` for a time more than `ahead_max` seconds ahead of this
     /// machine's.
     #[inline]
-    pub fn hear_of(&self, time: Timestamp, ahead_max: u64) -> Result<()> {
+    pub fn advance_cluster_time(&self, time: Timestamp, ahead_max: u64) -> Result<()> {
         if time <= self.cluster_time() {
             return Ok(());
         }

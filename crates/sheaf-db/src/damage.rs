@@ -51,7 +51,7 @@ pub(crate) fn not_a_record_id(key: &[u8]) -> Error {
     let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     Error::new(
         ErrorCode::DATA_CORRUPTION_DETECTED,
-        format!("the key {hex} of a record is no record id; run validate on the collection"),
+        format!("the key {hex} of a record is not a record id; run validate on the collection"),
     )
 }
 

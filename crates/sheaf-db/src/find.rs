@@ -57,7 +57,7 @@ pub fn find(
         && let Some(key) = planning::express_key(view, collection, &query)
     {
         let mut found = express::find(collection, &view.snapshot, key)?;
-        collection.note_index_use(found.index.ident);
+        collection.record_index_use(found.index.ident);
         let member = match found.record.take() {
             Some((record_id, bytes)) => Some(member_of(&query, record_id, bytes)?),
             None => None,
@@ -153,9 +153,9 @@ impl ResultSource for Find {
         }
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         if let State::Plan(executor, _) = &mut self.state {
-            executor.rest();
+            executor.suspend();
         }
     }
 

@@ -125,7 +125,7 @@ impl OpContext {
     }
 
     /// Records the query being planned. Set-once: later calls are ignored.
-    pub(crate) fn note_query(&self, query: &Arc<CanonicalQuery>) {
+    pub(crate) fn record_query(&self, query: &Arc<CanonicalQuery>) {
         let _ = self.query.set(query.clone());
     }
 

@@ -124,7 +124,7 @@ impl RecordCursor {
     }
 
     /// Releases what the cursor pins until the next move; see [`Cursor::suspend`].
-    pub fn rest(&mut self) {
+    pub fn suspend(&mut self) {
         self.cursor.suspend();
     }
 

@@ -35,7 +35,7 @@ pub trait ResultSource: Send {
     fn batch_ended(&mut self) {}
     /// Releases memory of the engine between batches. Reading continues at the same snapshot; the
     /// next batch costs an additional seek.
-    fn rest(&mut self) {}
+    fn suspend(&mut self) {}
     /// Position of a change stream: `postBatchResumeToken`.
     fn post_batch_resume_token(&self) -> Option<DocBuf> {
         None

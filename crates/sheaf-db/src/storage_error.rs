@@ -99,16 +99,16 @@ mod tests {
                 14031,
             ),
         ] {
-            let told = client_error(error);
-            assert_eq!(told.code().0, code, "{told}");
+            let error_sent = client_error(error);
+            assert_eq!(error_sent.code().0, code, "{error_sent}");
         }
         for (kind, code) in [
             (io::ErrorKind::StorageFull, 14031),
             (io::ErrorKind::FileTooLarge, 14031),
             (io::ErrorKind::NotFound, 39),
         ] {
-            let told = temporary_file_failed("a sort", &kind.into());
-            assert_eq!(told.code().0, code, "{told}");
+            let error_sent = temporary_file_failed("a sort", &kind.into());
+            assert_eq!(error_sent.code().0, code, "{error_sent}");
         }
         assert!(is_write_conflict(&client_error(
             StorageError::WriteConflict

@@ -82,7 +82,7 @@ pub fn find(
     }
     if query.min.is_some() || query.max.is_some() || query.return_key {
         return Err(Error::bad_value(
-            "a tailable cursor reads no index: leave min, max and returnKey out",
+            "a tailable cursor does not use an index: leave min, max and returnKey out",
         ));
     }
     collection.usage().count_collection_scan();

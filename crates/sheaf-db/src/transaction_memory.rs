@@ -82,8 +82,9 @@ impl Charge {
             return Err(Error::new(
                 ErrorCode::TRANSACTION_TOO_LARGE_FOR_CACHE,
                 format!(
-                    "the writes of this transaction take {bytes} bytes of memory, more than the {each_max} that one \
-                     may hold (transactionMemoryMaxBytes); make several transactions of it"
+                    "the writes of this transaction take {bytes} bytes of memory, which exceeds \
+                     the limit of {each_max} (transactionMemoryMaxBytes); split it \
+                     into several transactions"
                 ),
             ));
         }
@@ -96,8 +97,9 @@ impl Charge {
             return Err(Error::new(
                 ErrorCode::WRITE_CONFLICT,
                 format!(
-                    "the writes of all open transactions take {used} bytes of memory, more than the {all_max} that \
-                     they may hold (transactionMemoryTotalMaxBytes); try the transaction again later"
+                    "the writes of all open transactions take {used} bytes of memory, which \
+                     exceeds the limit of {all_max} (transactionMemoryTotalMaxBytes); \
+                     try the transaction again later"
                 ),
             )
             .with_label(label::TRANSIENT_TRANSACTION));

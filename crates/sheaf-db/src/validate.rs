@@ -153,7 +153,10 @@ fn check_place(
     let value = doc.get("_id");
     if value.is_none_or(|value| record_id_of_id(value, collator) != *id) {
         report.fault(|| match value {
-            Some(value) => format!("record {id}: its _id is {value}, which belongs elsewhere"),
+            Some(value) => format!(
+                "record {id}: its _id is {value}, which belongs under another \
+                 record id"
+            ),
             None => format!("record {id}: the document has no _id"),
         });
     }
@@ -167,10 +170,10 @@ fn check_keys(
     snapshot: &dyn Snapshot,
     report: &mut ValidateReport,
 ) -> Result<()> {
-    if !index.knows_multikey(keys.multikey_paths()) {
+    if !index.has_multikey_paths(keys.multikey_paths()) {
         report.fault(|| {
             format!(
-                "record {id}: {} is multikey at {:?}, and known to be at {:?} only",
+                "record {id}: {} is multikey at {:?}, but recorded as multikey at {:?} only",
                 index.name(),
                 keys.multikey_paths(),
                 index.entry().multikey_paths
@@ -186,7 +189,7 @@ fn check_keys(
         {
             report.fault(|| {
                 format!(
-                    "record {id}: {path} is an array, and {} does not say so",
+                    "record {id}: {path} is an array, which {} does not record",
                     index.name()
                 )
             });
@@ -248,7 +251,7 @@ fn check_index(
                     report.fault(|| format!("{name}: an entry of record {id}: {error}"));
                 }
                 if unique && key == last_key && entries > 1 {
-                    report.fault(|| format!("{name}: record {id} has a key that another has too"));
+                    report.fault(|| format!("{name}: record {id} has the key of another record"));
                 }
                 last_key.clear();
                 last_key.extend_from_slice(key);
@@ -296,7 +299,7 @@ fn find_extra(
                 }
                 report.fault(|| {
                     format!(
-                        "{}: {} of record {id} is no key of it",
+                        "{}: {} is not a key of record {id}",
                         index.name(),
                         shown(values)
                     )

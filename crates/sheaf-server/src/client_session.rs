@@ -117,7 +117,7 @@ impl Session {
     /// Frees what the command no longer needs. Called when its reply has been sent, so that the
     /// client does not wait for it.
     pub fn replied(&mut self) {
-        self.state.leftovers.free();
+        self.state.deferred_drops.free();
     }
 
     fn failed(&self, error: &Error, mut body: DocBuilder) -> DocBuilder {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::server::Server;
-use crate::session::leftovers::Leftovers;
+use crate::session::deferred_drops::DeferredDrops;
 use crate::session::logical::LogicalSession;
 use crate::session::operations::OperationSlot;
 
@@ -25,7 +25,7 @@ pub struct ConnectionState {
     /// The current reply follows another of the same stream.
     pub follows: bool,
     /// Freed when the reply has been sent.
-    pub leftovers: Leftovers,
+    pub deferred_drops: DeferredDrops,
 }
 
 impl ConnectionState {
@@ -39,7 +39,7 @@ impl ConnectionState {
             has_session: false,
             exhaust: false,
             follows: false,
-            leftovers: Leftovers::default(),
+            deferred_drops: DeferredDrops::default(),
         }
     }
 }

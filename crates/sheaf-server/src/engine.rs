@@ -139,7 +139,7 @@ pub fn backup(
         return Err(Error::new(
             ErrorCode::CANNOT_BACKUP,
             format!(
-                "the folder {} is not empty: name one that is, or one that does not exist",
+                "the folder {} is not empty: choose an empty folder, or one that does not exist",
                 folder.display()
             ),
         ));
@@ -190,11 +190,11 @@ pub fn maintain(
         )));
     };
     let folder: Arc<dyn Folder> = Arc::new(open_folder(&path)?);
-    let mut told = 0;
+    let mut reported = 0;
     let findings = verify_files(&folder, &mut |done| {
         let percent = (done * 10.0) as i32 * 10;
-        if percent > told {
-            told = percent;
+        if percent > reported {
+            reported = percent;
             log.info(
                 Component::Storage,
                 events::VERIFY_PROGRESS,
@@ -283,7 +283,8 @@ fn log_rebuilt(log: &Log, collection: &RebuiltCollection) {
         log.error(
             Component::Index,
             events::INDEX_DROPPED,
-            "Could not rebuild an index, which has been dropped; create it again when the documents allow it",
+            "Could not rebuild an index, which has been dropped; create it again after correcting \
+             the documents",
             |attr| {
                 attr.append("namespace", collection.ns.as_str());
                 attr.append("index", name.as_str());

@@ -164,8 +164,8 @@ impl fmt::Display for ChooseError {
             ),
             ChooseError::Two { folder, entries } => write!(
                 f,
-                "the data folder {} holds data of two storage engines, {} and {}: move away the one \
-                 that is not wanted",
+                "the data folder {} holds data of two storage engines, {} and {}: move the unused \
+                 one to another folder",
                 folder.display(),
                 entries[0],
                 entries[1]
@@ -176,7 +176,8 @@ impl fmt::Display for ChooseError {
                 wanted,
             } => write!(
                 f,
-                "the data folder {} was made by the storage engine '{found}', not by '{wanted}': \
+                "the data folder {} was created by the storage engine '{found}', not by \
+                 '{wanted}': \
                  leave out --storageEngine, or choose another --dbpath",
                 folder.display()
             ),

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         }
         Ok(Request::Shutdown(settings)) => shutdown(&settings),
         Ok(Request::Run(settings)) if settings.fork => return run_in_background(*settings),
-        Ok(Request::Run(settings)) => run(*settings, Readiness::nobody_waits()),
+        Ok(Request::Run(settings)) => run(*settings, Readiness::foreground()),
     };
     exit.into()
 }

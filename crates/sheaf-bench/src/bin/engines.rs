@@ -550,7 +550,7 @@ fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
     contender.settle()?;
     let key = |n: u64| [&[0; 12][..], &(mixed(n) % count).to_be_bytes()].concat();
     // Four readers concurrent with a writer that is limited to 2 MB per second.
-    let beside = |row: &str, read: &(dyn Fn(&mut dyn Reader, u64) -> Result<()> + Sync)| {
+    let measure = |row: &str, read: &(dyn Fn(&mut dyn Reader, u64) -> Result<()> + Sync)| {
         let stop = AtomicBool::new(false);
         let reads = AtomicU64::new(0);
         let start = Instant::now();
@@ -606,9 +606,9 @@ fn db_bench(name: &str, options: &Options, table: &mut Table) -> Result<()> {
         }
     };
     for (row, rate) in [
-        beside("fwdrangeww, ranges of 10/s", &walk(false))?,
-        beside("revrangeww, ranges of 10/s", &walk(true))?,
-        beside("readww, gets/s", &|reader, n| {
+        measure("fwdrangeww, ranges of 10/s", &walk(false))?,
+        measure("revrangeww, ranges of 10/s", &walk(true))?,
+        measure("readww, gets/s", &|reader, n| {
             let mut bytes = 0;
             reader.get(RECORDS, &key(n), &mut |value| bytes += value.len())?;
             Ok(())

@@ -298,7 +298,7 @@ fn videos() -> Data {
                 |_| doc! {"email": "donutlover@springfieldusa.com"},
             ),
             Shape::of(
-                "an address beside arrays",
+                "an address, where others are arrays",
                 |_| doc! {"email": "marge@springfieldusa.com"},
             ),
             Shape::of(

@@ -5,7 +5,7 @@
 //!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
-//! `only` is any of: load get cursor seek commit unit sync hot beside raw large reopen. Choose a
+//! `only` is any of: load get cursor seek commit unit sync hot concurrent raw large reopen. Choose a
 //! folder on the disk to measure; the data is removed when the program ends. Prints one line per
 //! measurement: name, number, unit.
 
@@ -99,9 +99,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    if wanted("beside") {
+    if wanted("concurrent") {
         for durability in [Durability::Buffered, Durability::Synced] {
-            beside(&engine, &options, durability)?;
+            reads_during_commits(&engine, &options, durability)?;
         }
     }
     if wanted("raw") && options.engine == "redb" {
@@ -435,7 +435,7 @@ fn hot(
 
 /// Latency of a reader that takes a new snapshot and gets a value, while one thread commits without
 /// pause.
-fn beside(
+fn reads_during_commits(
     engine: &Arc<dyn StorageEngine>,
     options: &Options,
     durability: Durability,

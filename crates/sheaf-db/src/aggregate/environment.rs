@@ -91,7 +91,7 @@ impl Environment for DbEnvironment<'_> {
             Foreign::Prepared(prepared) => prepared.run(self.op, also, context),
             Foreign::Once(..) | Foreign::Join(_) => Err(Error::new(
                 ErrorCode::INTERNAL_ERROR,
-                "a cursor of another kind cannot be run anew",
+                "a cursor of another kind cannot be restarted",
             )),
         }
     }

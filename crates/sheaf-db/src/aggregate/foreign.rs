@@ -89,47 +89,47 @@ pub(super) fn open(
     let view = cx.view(op, &ns)?;
     let aggregate = super::start(&cx, &view, op, &pipeline.optimize(), None)?;
     let mut counts = ForeignCounts::default();
-    note_plan(&aggregate, &mut counts);
+    record_plan(&aggregate, &mut counts);
     Ok(Foreign::Once(Box::new(aggregate), None, counts))
 }
 
 /// Records what a started pipeline scans.
-pub(super) fn note_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
+pub(super) fn record_plan(aggregate: &Aggregate, counts: &mut ForeignCounts) {
     match &aggregate.input {
         Input::Find(find) => match find.solution() {
-            Some(solution) => note_solution(&solution.root, counts),
+            Some(solution) => record_solution(&solution.root, counts),
             None => {
                 if let Some(name) = find.express_index() {
-                    note_index(name, counts);
+                    record_index(name, counts);
                 }
             }
         },
-        Input::Plan(executor, _) => note_solution(&executor.solution().root, counts),
+        Input::Plan(executor, _) => record_solution(&executor.solution().root, counts),
         Input::Vector(found) => {
             if let Some(index) = &found.index {
-                note_index(index, counts);
+                record_index(index, counts);
             }
         }
         Input::Documents(_) | Input::Found(_) => {}
     }
 }
 
-fn note_index(name: &str, counts: &mut ForeignCounts) {
+fn record_index(name: &str, counts: &mut ForeignCounts) {
     if !counts.indexes_used.iter().any(|known| known == name) {
         counts.indexes_used.push(name.to_owned());
     }
 }
 
-fn note_solution(node: &SolutionNode, counts: &mut ForeignCounts) {
+fn record_solution(node: &SolutionNode, counts: &mut ForeignCounts) {
     node.for_each(&mut |node| match node {
         SolutionNode::CollScan { .. } => counts.collection_scans += 1,
         SolutionNode::ClusteredScan(scan) if scan.is_full() => counts.collection_scans += 1,
         SolutionNode::IndexScan(scan)
         | SolutionNode::ClusteredScan(scan)
         | SolutionNode::CountScan(scan) => {
-            note_index(&scan.index.name, counts);
+            record_index(&scan.index.name, counts);
         }
-        SolutionNode::DistinctScan { scan, .. } => note_index(&scan.index.name, counts),
+        SolutionNode::DistinctScan { scan, .. } => record_index(&scan.index.name, counts),
         _ => {}
     });
 }
@@ -184,16 +184,16 @@ impl Foreign {
 impl ForeignReader for Foreign {
     fn rest(&mut self) {
         match self {
-            Foreign::Once(aggregate, ..) => aggregate.rest(),
+            Foreign::Once(aggregate, ..) => aggregate.suspend(),
             Foreign::Join(join) => {
                 if let Access::ById(reader, _) = &mut join.access {
-                    reader.rest();
+                    reader.suspend();
                 }
                 if let Some(current) = &mut join.current {
-                    current.rest();
+                    current.suspend();
                 }
             }
-            Foreign::Prepared(prepared) => prepared.rest(),
+            Foreign::Prepared(prepared) => prepared.suspend(),
         }
     }
 }
@@ -412,8 +412,8 @@ impl Join {
                 self.found.push_back(doc);
             }
         }
-        collection.note_index_use(collection.id_index().ident);
-        note_index(&collection.id_index().name, &mut self.counts);
+        collection.record_index_use(collection.id_index().ident);
+        record_index(&collection.id_index().name, &mut self.counts);
         if self.split.rest.stages.is_empty() {
             self.counts.keys_examined += read.keys_examined;
             self.counts.docs_examined += read.docs_examined;
@@ -440,7 +440,7 @@ impl Join {
                 None if self.can_hash(&winner) => Access::Scan,
                 None => Access::Planned,
             };
-            note_solution(&winner.root, &mut self.counts);
+            record_solution(&winner.root, &mut self.counts);
             let digest = PlanDigest::solution(&winner);
             return Ok(Aggregate::new(
                 &self.cx,
@@ -486,7 +486,7 @@ impl Join {
         self.counts.keys_examined += read.keys_examined;
         self.counts.docs_examined += read.docs_examined;
         self.cx.add_foreign_counts(read);
-        note_plan(&all, &mut self.counts);
+        record_plan(&all, &mut self.counts);
         let table = self.unfinished.take().filter(|_| fits);
         Ok(table.map_or(Access::Planned, Access::Table))
     }
@@ -535,7 +535,7 @@ impl Join {
     ) -> Result<Aggregate> {
         let executor =
             planning::start_solution(&self.view, op, query, self.cx.options(), solution)?;
-        note_solution(&executor.solution().root, &mut self.counts);
+        record_solution(&executor.solution().root, &mut self.counts);
         Ok(Aggregate::new(
             &self.cx,
             Input::Plan(Box::new(executor), PlanDigest::default()),
@@ -552,7 +552,7 @@ impl Join {
             ..Default::default()
         };
         let aggregate = super::start(&self.cx, &self.view, op, &pipeline.optimize(), None)?;
-        note_plan(&aggregate, &mut self.counts);
+        record_plan(&aggregate, &mut self.counts);
         Ok(aggregate)
     }
 }

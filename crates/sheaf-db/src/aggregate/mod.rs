@@ -103,7 +103,7 @@ fn refuse_hint(hint: Option<&Hint>) -> Result<(), Error> {
     match hint {
         None => Ok(()),
         Some(_) => Err(Error::bad_value(
-            "a hint cannot be given for $vectorSearch, which names its index itself",
+            "$vectorSearch does not accept a hint; name the index in its 'index' field",
         )),
     }
 }
@@ -233,10 +233,10 @@ impl ResultSource for Aggregate {
                 }
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         match &mut self.input {
-            Input::Find(find) => find.rest(),
-            Input::Plan(executor, _) => executor.rest(),
+            Input::Find(find) => find.suspend(),
+            Input::Plan(executor, _) => executor.suspend(),
             Input::Documents(_) | Input::Found(_) | Input::Vector(_) => {}
         }
         self.rest.rest();

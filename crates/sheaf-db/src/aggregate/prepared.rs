@@ -108,7 +108,7 @@ impl Prepared {
         };
         let input = self.input(&cx, op)?;
         let started = Aggregate::new(&cx, input, &self.pipeline.rest.stages);
-        foreign::note_plan(&started, &mut self.counts);
+        foreign::record_plan(&started, &mut self.counts);
         self.current = Some(Box::new(started));
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Prepared {
                 if let Some(plan) = plan
                     && let Some(made) = selector::make_again(view, op, plan, &key, &query, options)?
                 {
-                    op.note_query(&query);
+                    op.record_query(&query);
                     let executor = execute(cx, view, op, &query, made, false)?;
                     let digest = PlanDigest::solution(executor.solution());
                     return Ok(Input::Plan(Box::new(executor), digest));
@@ -199,9 +199,9 @@ impl Prepared {
     }
 
     /// Releases what the cursors pin until the next document is requested.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn suspend(&mut self) {
         if let Some(current) = &mut self.current {
-            current.rest();
+            current.suspend();
         }
     }
 

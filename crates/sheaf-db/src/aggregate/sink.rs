@@ -213,7 +213,10 @@ fn make_timeseries(
         NamespaceKind::TimeSeries(existing, _) => existing,
         NamespaceKind::View(_) => return Err(not_on_view(target)),
         NamespaceKind::Collection(_) => {
-            return invalid("is no time-series collection, as $out says with 'timeseries'");
+            return invalid(
+                "is not a time-series collection; leave 'timeseries' of $out out, or \
+                 drop the collection",
+            );
         }
         NamespaceKind::Missing => {
             let fields = doc! {"timeseries": &options.to_doc()};
@@ -222,7 +225,10 @@ fn make_timeseries(
         }
     };
     if *existing.options != *options {
-        return invalid("has other time-series options than $out says");
+        return invalid(
+            "has different time-series options; change 'timeseries' of $out to match \
+             them",
+        );
     }
     let buckets = &existing.buckets;
     db.create_collection(op, temporary, buckets.options().clone())?;

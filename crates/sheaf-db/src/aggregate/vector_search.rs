@@ -86,7 +86,8 @@ pub(super) fn start(
     for path in search.filter_paths() {
         if !spec.definition.filters().contains(&path) {
             return Err(Error::bad_value(format!(
-                "'{NAME}.filter' tests '{}', which the index '{}' has not as a field of type 'filter'",
+                "'{NAME}.filter' uses '{}', which is not a field of type 'filter' in the index \
+                 '{}'",
                 path.dotted(),
                 search.index
             )));

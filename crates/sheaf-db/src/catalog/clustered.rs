@@ -94,7 +94,7 @@ impl ClusteredIndex {
         if !unique {
             return Err(Error::new(
                 ErrorCode(5979700),
-                "'clusteredIndex' needs unique: true, since every _id is",
+                "'clusteredIndex' must have unique: true",
             ));
         }
         let name = name.unwrap_or(ID_INDEX_NAME);
@@ -207,21 +207,24 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
             if says(other) {
                 return Err(Error::new(
                     ErrorCode::INVALID_OPTIONS,
-                    format!("'clusteredIndex' and '{other}' exclude each other"),
+                    format!(
+                        "'clusteredIndex' cannot be combined with '{other}'; leave one of \
+                         them out"
+                    ),
                 ));
             }
         }
         if fields.get("autoIndexId").is_some() {
             return Err(Error::new(
                 ErrorCode::INVALID_OPTIONS,
-                "'clusteredIndex' and 'autoIndexId' exclude each other",
+                "'clusteredIndex' cannot be combined with 'autoIndexId'; leave one of them out",
             ));
         }
     } else if says("expireAfterSeconds") && !says("timeseries") {
         return Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
-            "'expireAfterSeconds' is only for clustered and time-series collections; of others an index \
-             on a date can let documents expire",
+            "'expireAfterSeconds' is supported only on clustered and time-series collections; on \
+             other collections create a TTL index",
         ));
     }
     Ok(())
@@ -251,7 +254,7 @@ fn check_version(value: RawValue<'_>) -> Result<()> {
         Some(2) => Ok(()),
         Some(_) => Err(Error::new(
             ErrorCode(5979704),
-            format!("the version of a clustered index is 2, got {value}"),
+            format!("the version 'v' of a clustered index must be 2, got {value}"),
         )),
         None => Err(wrong_type("create.clusteredIndex.v", value, "int")),
     }

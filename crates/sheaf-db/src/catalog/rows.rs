@@ -318,9 +318,12 @@ fn read_index(row: RawDoc<'_>, table: TableId, snapshot: &dyn Snapshot) -> Resul
         .ok_or_else(|| corrupt("'spec' is not a document", Some(row)))?;
     let mut multikey = MultikeyPaths::new();
     for field in array(row, "multikeyPaths")? {
-        let parts = field
-            .as_array()
-            .ok_or_else(|| corrupt("'multikeyPaths' holds what is not an array", Some(row)))?;
+        let parts = field.as_array().ok_or_else(|| {
+            corrupt(
+                "'multikeyPaths' contains a value that is not an array",
+                Some(row),
+            )
+        })?;
         multikey.push(
             parts
                 .iter()
@@ -365,7 +368,7 @@ fn parse(bytes: &[u8]) -> Result<RawDoc<'_>> {
 fn text<'a>(row: RawDoc<'a>, field: &str) -> Result<&'a str> {
     row.get(field)
         .and_then(|v| v.as_str())
-        .ok_or_else(|| corrupt(&format!("'{field}' is not a text"), Some(row)))
+        .ok_or_else(|| corrupt(&format!("'{field}' is not a string"), Some(row)))
 }
 
 fn integer(row: RawDoc<'_>, field: &str) -> Result<i64> {

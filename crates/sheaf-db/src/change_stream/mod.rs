@@ -203,7 +203,7 @@ impl ChangeStream {
                 return Ok(());
             }
             let before = self.seen;
-            self.look(op, visible)?;
+            self.read_entries(op, visible)?;
             if self.seen == before {
                 return Ok(());
             }
@@ -216,7 +216,7 @@ impl ChangeStream {
     }
 
     /// Reads the next entries up to `visible`.
-    fn look(&mut self, op: &OpContext, visible: Timestamp) -> Result<()> {
+    fn read_entries(&mut self, op: &OpContext, visible: Timestamp) -> Result<()> {
         let snapshot = self.db.storage().snapshot().into_client_error()?;
         let mut cursor = snapshot
             .cursor(self.db.oplog().table())
@@ -301,7 +301,7 @@ impl ChangeStream {
     /// Runs an event through the stages.
     fn pass(&mut self, op: &OpContext, token: ResumeToken, event: DocBuf) -> Result<()> {
         if self.stages.is_empty() {
-            return self.give(token, event);
+            return self.queue_event(token, event);
         }
         let mut exec = PipelineExec::new(&self.stages);
         let mut documents = Documents::from(vec![event]);
@@ -321,13 +321,13 @@ impl ChangeStream {
         }
         drop(exec);
         for doc in passed {
-            self.give(token, doc)?;
+            self.queue_event(token, doc)?;
         }
         Ok(())
     }
 
     /// Queues the event for the client, in fragments if necessary.
-    fn give(&mut self, token: ResumeToken, event: DocBuf) -> Result<()> {
+    fn queue_event(&mut self, token: ResumeToken, event: DocBuf) -> Result<()> {
         // Number of fragments that the client already has.
         let had = match self.seen.whole() == token {
             true => self.seen.fragment as usize,

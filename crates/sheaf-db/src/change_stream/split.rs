@@ -30,8 +30,8 @@ pub(super) fn too_large(bytes: usize) -> Error {
     Error::new(
         ErrorCode::BSON_OBJECT_TOO_LARGE,
         format!(
-            "an event of {bytes} bytes is larger than the {EVENT_BYTES_MAX} that it may have: have it split by \
-             $changeStreamSplitLargeEvent, or leave fields out"
+            "an event of {bytes} bytes exceeds the limit of {EVENT_BYTES_MAX} bytes; add \
+             $changeStreamSplitLargeEvent, or project fields out"
         ),
     )
 }

@@ -81,7 +81,7 @@ impl ResumeToken {
     /// Errors: `InvalidResumeToken`.
     pub fn parse(doc: RawDoc<'_>) -> Result<ResumeToken> {
         let Some(RawValue::String(data)) = doc.get("_data") else {
-            return Err(malformed("it has no string _data"));
+            return Err(malformed("_data is missing or not a string"));
         };
         let digits = data.strip_prefix(PREFIX).unwrap_or("");
         let part = |from: usize, to: usize| {
@@ -101,16 +101,16 @@ impl ResumeToken {
             part(26, 28),
             fragment,
         ) else {
-            return Err(malformed("it is not one of this server's"));
+            return Err(malformed("it was not issued by this server"));
         };
         if version != u64::from(VERSION) {
-            return Err(malformed("it is of another version"));
+            return Err(malformed("it has an unsupported version"));
         }
         let kind = match kind {
             0 => TokenKind::Event,
             1 => TokenKind::Invalidate,
             2 => TokenKind::HighWater,
-            _ => return Err(malformed("it is not one of this server's")),
+            _ => return Err(malformed("it was not issued by this server")),
         };
         Ok(ResumeToken {
             time: Timestamp::from_u64(time),

@@ -163,7 +163,7 @@ impl Collection {
     }
 
     /// Counts a use of the index identified by the planner's [`IndexEntry::ident`].
-    pub fn note_index_use(&self, ident: u64) {
+    pub fn record_index_use(&self, ident: u64) {
         if let Some(index) = self.index_by_ident(ident) {
             index.usage().count();
         }
@@ -175,7 +175,7 @@ impl Collection {
     }
 
     /// Counts a use of every index that a plan scans, and every collection scan.
-    pub fn note_plan_use(&self, plan: &SolutionNode) {
+    pub fn record_plan_use(&self, plan: &SolutionNode) {
         match plan {
             SolutionNode::CollScan { .. } => self.state.usage.count_collection_scan(),
             SolutionNode::ClusteredScan(scan) if scan.is_full() => {
@@ -184,14 +184,14 @@ impl Collection {
             SolutionNode::ClusteredScan(_) => {}
             SolutionNode::IndexScan(scan)
             | SolutionNode::CountScan(scan)
-            | SolutionNode::DistinctScan { scan, .. } => self.note_index_use(scan.index.ident),
+            | SolutionNode::DistinctScan { scan, .. } => self.record_index_use(scan.index.ident),
             // Not built yet, but part of the plan; these never scan the collection.
             SolutionNode::Lazy(lazy) => {
-                lazy.for_each_index(&mut |index| self.note_index_use(index.ident));
+                lazy.for_each_index(&mut |index| self.record_index_use(index.ident));
             }
             node => {
                 for child in node.children() {
-                    self.note_plan_use(child);
+                    self.record_plan_use(child);
                 }
             }
         }

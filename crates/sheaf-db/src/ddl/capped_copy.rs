@@ -84,7 +84,7 @@ impl Db {
             return Err(ns_not_found(temporary));
         };
         let (_copy_intent, copy) = self.exclusive_on(op, copy, BuildsMeet::Refuse)?;
-        self.give_name(&copy, ns, Some(&source), Views::default())
+        self.commit_rename(&copy, ns, Some(&source), Views::default())
     }
 
     /// Copies the newest documents of a collection into a new capped one.
@@ -136,7 +136,7 @@ impl Db {
         if ns.is_system() || ns.is_oplog() {
             return Err(Error::new(
                 ErrorCode::ILLEGAL_OPERATION,
-                format!("{ns} is the server's own: it keeps what it keeps"),
+                format!("{ns} is an internal collection and cannot be made capped or copied"),
             ));
         }
         if collection.clustered().is_some() {

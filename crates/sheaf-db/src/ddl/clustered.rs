@@ -19,7 +19,7 @@ pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
         RawValue::String("off") => Ok(None),
         RawValue::String(other) => Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
-            format!("'expireAfterSeconds' is a number of seconds or \"off\", got \"{other}\""),
+            format!("'expireAfterSeconds' must be a number of seconds or \"off\", got \"{other}\""),
         )),
         value => collection_expiry(value).map(Some),
     }
@@ -37,8 +37,8 @@ impl Db {
             return Err(Error::new(
                 ErrorCode::INVALID_OPTIONS,
                 format!(
-                    "'expireAfterSeconds' of a collection is only for clustered and time-series ones; change an \
-                     index of {} by 'index'",
+                    "'expireAfterSeconds' of a collection is supported only on clustered and \
+                     time-series collections; to change a TTL index of {}, use 'index'",
                     collection.ns()
                 ),
             ));

@@ -162,7 +162,8 @@ fn check_not_clustered(
     if means_clustered(collection, name, key) {
         return Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
-            "cannot drop the clustered index: the records themselves are it; drop the collection",
+            "cannot drop the clustered index, in which the documents are stored; drop the \
+             collection",
         ));
     }
     Ok(())
@@ -199,7 +200,7 @@ pub(crate) fn index_by_key<'c>(collection: &'c Collection, key: RawDoc<'_>) -> R
         [first, second, ..] => Err(Error::new(
             ErrorCode::AMBIGUOUS_INDEX_KEY_PATTERN,
             format!(
-                "{} indexes have the key {}: '{}', '{}'...; name the one that is meant",
+                "{} indexes have the key {}: '{}', '{}'...; specify the index by name",
                 collection.indexes_by_key(key).len(),
                 shell_doc(key),
                 first.name(),

@@ -95,7 +95,7 @@ impl Db {
             None => None,
         };
         let target = target.as_ref().map(|(_, target)| target);
-        self.give_name(
+        self.commit_rename(
             &source,
             to,
             target.map(|target| &**target),
@@ -104,7 +104,7 @@ impl Db {
     }
 
     /// Renames a collection and drops `target`, in one step. The caller holds intents on both.
-    pub(crate) fn give_name(
+    pub(crate) fn commit_rename(
         &self,
         source: &Collection,
         to: &Namespace,

@@ -176,7 +176,7 @@ impl Db {
                 return Err(Error::new(
                     ErrorCode::CONFLICTING_OPERATION_IN_PROGRESS,
                     format!(
-                        "the search index '{}' was changed meanwhile; try again",
+                        "the search index '{}' was changed by another operation; try again",
                         old.name()
                     ),
                 ));
@@ -303,7 +303,7 @@ fn refuse_in_transaction(op: &StatementContext) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Error::new(
             ErrorCode::OPERATION_NOT_SUPPORTED_IN_TRANSACTION,
-            "search indexes cannot be made, changed or dropped in a multi-document transaction",
+            "search indexes cannot be created, updated or dropped in a multi-document transaction",
         )),
     }
 }

@@ -221,7 +221,7 @@ impl Db {
             removed: Some(from.clone()),
             put: Some(view),
         };
-        self.give_name(&renamed, &buckets, dropped, views)
+        self.commit_rename(&renamed, &buckets, dropped, views)
     }
 
     /// Executes a collMod of a time-series collection.

@@ -54,7 +54,7 @@ fn depth_of(
     if name == target.collection() {
         return Err(Error::new(
             ErrorCode::GRAPH_CONTAINS_CYCLE,
-            format!("View cycle detected: {target} would stand on itself"),
+            format!("View cycle detected: {target} would depend on itself"),
         ));
     }
     if depth > VIEW_DEPTH_MAX {
@@ -294,6 +294,6 @@ impl Db {
 fn exists(ns: &Namespace) -> Error {
     Error::new(
         ErrorCode::NAMESPACE_EXISTS,
-        format!("{ns} already exists, as a collection or as a view defined otherwise"),
+        format!("{ns} already exists, as a collection or as a view with another definition"),
     )
 }

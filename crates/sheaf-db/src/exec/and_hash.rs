@@ -127,7 +127,7 @@ impl PlanStage for AndHash {
         }
     }
 
-    fn rest(&mut self) {
-        self.children.iter_mut().for_each(Node::rest);
+    fn suspend(&mut self) {
+        self.children.iter_mut().for_each(Node::suspend);
     }
 }

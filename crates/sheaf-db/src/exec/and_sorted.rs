@@ -111,8 +111,8 @@ impl PlanStage for AndSorted {
         }
     }
 
-    fn rest(&mut self) {
-        self.children.iter_mut().for_each(Node::rest);
+    fn suspend(&mut self) {
+        self.children.iter_mut().for_each(Node::suspend);
     }
 }
 

@@ -248,7 +248,7 @@ impl PlanStage for ClusteredScan {
         counts.docs_examined += self.docs_examined;
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         self.cursor.suspend();
     }
 }

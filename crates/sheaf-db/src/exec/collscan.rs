@@ -87,7 +87,7 @@ impl PlanStage for CollScan {
         counts.docs_examined += self.docs_examined;
     }
 
-    fn rest(&mut self) {
-        self.cursor.rest();
+    fn suspend(&mut self) {
+        self.cursor.suspend();
     }
 }

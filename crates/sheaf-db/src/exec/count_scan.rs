@@ -75,7 +75,7 @@ impl PlanStage for CountScan {
         counts.keys_examined += self.cursor.keys_examined();
     }
 
-    fn rest(&mut self) {
-        self.cursor.rest();
+    fn suspend(&mut self) {
+        self.cursor.suspend();
     }
 }

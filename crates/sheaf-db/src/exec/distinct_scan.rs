@@ -142,7 +142,7 @@ impl PlanStage for DistinctScan {
         counts.keys_examined += self.cursor.keys_examined();
     }
 
-    fn rest(&mut self) {
-        self.cursor.rest();
+    fn suspend(&mut self) {
+        self.cursor.suspend();
     }
 }

@@ -25,5 +25,5 @@ impl PlanStage for Eof {
 
     fn add_counts(&self, _: &mut WorkCounts) {}
 
-    fn rest(&mut self) {}
+    fn suspend(&mut self) {}
 }

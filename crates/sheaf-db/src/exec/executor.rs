@@ -60,11 +60,11 @@ pub struct ExecutionStats {
 }
 
 /// Counts the use of a plan's indexes, for `$indexStats`. explain does not count as use.
-fn note_use(cx: &BuildContext, solution: &QuerySolution) {
+fn record_use(cx: &BuildContext, solution: &QuerySolution) {
     if let Some(collection) = &cx.collection
         && !cx.timed
     {
-        collection.note_plan_use(&solution.root);
+        collection.record_plan_use(&solution.root);
     }
 }
 
@@ -141,7 +141,7 @@ impl PlanExecutor {
         debug_assert!(winner < candidates.len());
         debug_assert!(trial.is_empty() || trial.len() == candidates.len());
         let chosen = candidates.swap_remove(winner);
-        note_use(cx, &chosen.solution);
+        record_use(cx, &chosen.solution);
         Ok(PlanExecutor {
             trial_works: chosen.root.common().works,
             root: chosen.root,
@@ -172,7 +172,7 @@ impl PlanExecutor {
         if !chosen.root.is_eof() && chosen.results.len() < budget.results_max {
             return Ok(None);
         }
-        note_use(cx, &chosen.solution);
+        record_use(cx, &chosen.solution);
         Ok(Some(PlanExecutor {
             trial_works: chosen.root.common().works,
             root: chosen.root,
@@ -215,8 +215,8 @@ impl PlanExecutor {
     }
 
     /// Releases what the storage cursors pin until the next call.
-    pub fn rest(&mut self) {
-        self.root.rest();
+    pub fn suspend(&mut self) {
+        self.root.suspend();
     }
 
     /// The plan that runs.

@@ -82,7 +82,7 @@ impl PlanStage for Fetch {
         self.child.add_counts(counts);
     }
 
-    fn rest(&mut self) {
-        self.child.rest();
+    fn suspend(&mut self) {
+        self.child.suspend();
     }
 }

@@ -62,7 +62,7 @@ impl IdReader {
     }
 
     /// Releases the memory the cursors pin; the next lookup seeks again.
-    pub fn rest(&mut self) {
+    pub fn suspend(&mut self) {
         if let Some(keys) = &mut self.keys {
             keys.suspend();
         }

@@ -389,7 +389,7 @@ impl IndexCursor {
 
     /// Releases what the cursor pins until the next move. The key remains available, its type bits
     /// do not.
-    pub fn rest(&mut self) {
+    pub fn suspend(&mut self) {
         self.cursor.suspend();
     }
 

@@ -130,7 +130,7 @@ impl PlanStage for IndexScan {
         counts.keys_examined += self.cursor.keys_examined();
     }
 
-    fn rest(&mut self) {
-        self.cursor.rest();
+    fn suspend(&mut self) {
+        self.cursor.suspend();
     }
 }

@@ -52,7 +52,7 @@ impl PlanStage for Limit {
         self.child.add_counts(counts);
     }
 
-    fn rest(&mut self) {
-        self.child.rest();
+    fn suspend(&mut self) {
+        self.child.suspend();
     }
 }

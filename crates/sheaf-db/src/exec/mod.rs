@@ -161,7 +161,7 @@ pub trait PlanStage: Send {
     fn add_counts(&self, counts: &mut WorkCounts);
     /// [Suspends](sheaf_storage::Cursor::suspend) this stage's storage cursors and its children's.
     /// The next `work` resumes them. Between two steps no stage needs the value its cursor is on.
-    fn rest(&mut self);
+    fn suspend(&mut self);
 }
 
 /// Work done by a tree of stages.
@@ -281,9 +281,9 @@ impl Node {
         self.stage.is_eof()
     }
 
-    /// Suspends storage cursors; see [`PlanStage::rest`].
-    pub fn rest(&mut self) {
-        self.stage.rest();
+    /// Suspends storage cursors; see [`PlanStage::suspend`].
+    pub fn suspend(&mut self) {
+        self.stage.suspend();
     }
 
     /// Counters so far, without the tree.

@@ -138,10 +138,10 @@ impl PlanStage for Or {
         }
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         for child in &mut self.children {
             if let Child::Open(child) = child {
-                child.rest();
+                child.suspend();
             }
         }
     }

@@ -188,7 +188,7 @@ impl PlanStage for ProjectionStage {
         self.child.add_counts(counts);
     }
 
-    fn rest(&mut self) {
-        self.child.rest();
+    fn suspend(&mut self) {
+        self.child.suspend();
     }
 }

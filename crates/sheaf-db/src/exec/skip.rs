@@ -50,7 +50,7 @@ impl PlanStage for Skip {
         self.child.add_counts(counts);
     }
 
-    fn rest(&mut self) {
-        self.child.rest();
+    fn suspend(&mut self) {
+        self.child.suspend();
     }
 }

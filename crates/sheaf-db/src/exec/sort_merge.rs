@@ -171,7 +171,7 @@ impl PlanStage for SortMerge {
         }
     }
 
-    fn rest(&mut self) {
-        self.children.iter_mut().for_each(Node::rest);
+    fn suspend(&mut self) {
+        self.children.iter_mut().for_each(Node::suspend);
     }
 }

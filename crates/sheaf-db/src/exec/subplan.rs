@@ -38,7 +38,7 @@ impl PlanStage for Subplan {
         self.child.add_counts(counts);
     }
 
-    fn rest(&mut self) {
-        self.child.rest();
+    fn suspend(&mut self) {
+        self.child.suspend();
     }
 }

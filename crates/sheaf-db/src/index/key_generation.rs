@@ -82,10 +82,10 @@ impl KeyGenerator {
             slots.push(follow(doc, path, 0)?);
         }
         multikey.resize(self.paths.len(), Vec::new());
-        self.take_apart(&slots, multikey, emit)
+        self.expand_arrays(&slots, multikey, emit)
     }
 
-    fn take_apart<'a>(
+    fn expand_arrays<'a>(
         &self,
         slots: &Slots<'a>,
         multikey: &mut MultikeyPaths,
@@ -108,11 +108,11 @@ impl KeyGenerator {
         for item in array.elements() {
             empty = false;
             let inner = self.step_into(slots, array, Some(item))?;
-            self.take_apart(&inner, multikey, emit)?;
+            self.expand_arrays(&inner, multikey, emit)?;
         }
         if empty {
             let inner = self.step_into(slots, array, None)?;
-            self.take_apart(&inner, multikey, emit)?;
+            self.expand_arrays(&inner, multikey, emit)?;
         }
         Ok(())
     }

@@ -226,7 +226,7 @@ impl Index {
     }
 
     /// The same index over another, empty table.
-    pub(crate) fn anew(&self, ident: Arc<str>, table: TableId) -> Result<Index> {
+    pub(crate) fn over_table(&self, ident: Arc<str>, table: TableId) -> Result<Index> {
         match self.all_lists() {
             Some(lists) => Ok(Index::of_vectors(
                 self.spec().clone(),
@@ -374,7 +374,7 @@ impl Index {
     }
 
     /// Whether planners know all of these multikey paths.
-    pub(crate) fn knows_multikey(&self, paths: &MultikeyPaths) -> bool {
+    pub(crate) fn has_multikey_paths(&self, paths: &MultikeyPaths) -> bool {
         covers(&self.entry.multikey_paths, paths)
     }
 

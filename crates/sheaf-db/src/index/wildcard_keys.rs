@@ -100,7 +100,7 @@ impl WildcardKeys {
             if arrays.iter().any(|field| !field.is_empty()) {
                 return Err(Error::new(
                     ErrorCode::CANNOT_BUILD_INDEX_KEYS,
-                    "the fields beside the wildcard of a compound wildcard index cannot be arrays",
+                    "the regular fields of a compound wildcard index cannot be arrays",
                 ));
             }
         }
@@ -332,8 +332,8 @@ mod tests {
                 { t: 1, a: { x: 2, y: [ 3, 4 ] }, d: { e: 5 } }  ->  1|"a.x"|2|5, 1|"a.y"|3|5, 1|"a.y"|4|5   ["a.y"]
                 { t: 1 }  ->  1|MinKey|MinKey|null   []
                 {}  ->  null|MinKey|MinKey|null   []
-                { t: [ 1 ], a: { x: 2 } }  ->  CannotBuildIndexKeys: the fields beside the wildcard of a compound wildcard index cannot be arrays
-                { d: [ { e: 1 } ] }  ->  CannotBuildIndexKeys: the fields beside the wildcard of a compound wildcard index cannot be arrays
+                { t: [ 1 ], a: { x: 2 } }  ->  CannotBuildIndexKeys: the regular fields of a compound wildcard index cannot be arrays
+                { d: [ { e: 1 } ] }  ->  CannotBuildIndexKeys: the regular fields of a compound wildcard index cannot be arrays
             "#]],
         );
     }

@@ -420,7 +420,7 @@ fn newest_time(snapshot: &dyn Snapshot, collection: &Collection) -> Result<u64> 
         Some(sheaf_bson::RecordId::Number(number)) => Ok(number as u64),
         _ => Err(Error::new(
             ErrorCode::DATA_CORRUPTION_DETECTED,
-            "the oplog has a key that is no time",
+            "the oplog has a key that is not a timestamp",
         )),
     }
 }

@@ -211,7 +211,7 @@ pub(crate) fn select(
     options: &QueryOptions,
     purpose: Purpose,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    op.note_query(query);
+    op.record_query(query);
     let Some(collection) = &view.collection else {
         let executor = nothing(view, op, query, options)?;
         let digest = PlanDigest::solution(executor.solution());
@@ -234,7 +234,7 @@ impl PlanSelector<'_> {
         let by_branch = self.options.or_children_independently && planner::has_subplans(query);
         let known = self
             .cache
-            .filter(|cache| cache.knows_something())
+            .filter(|cache| cache.has_plans())
             .map(|cache| (cache, self.key(query)));
         let mut replanned = false;
         if let Some((cache, key)) = &known {
@@ -250,7 +250,7 @@ impl PlanSelector<'_> {
                 match self.watched(&cx, &cached, solution, budget)? {
                     Some(running) => return Ok(running),
                     None => {
-                        cache.take_apart(key);
+                        cache.remove_composed(key);
                         replanned = true;
                     }
                 }
@@ -302,7 +302,7 @@ impl PlanSelector<'_> {
             replanned = true;
         }
         let (executor, winner) = self.tried(&cx, planned, budget)?;
-        self.remember(query, &signatures[winner], &executor)?;
+        self.cache_plan(query, &signatures[winner], &executor)?;
         let digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
         Ok((executor, digest))
     }
@@ -343,12 +343,16 @@ impl PlanSelector<'_> {
     }
 
     /// Composes the plan of a rooted `$or` from the plans of its branches; `None` if one of them
-    /// has only a collection scan. `anew` ignores the cache.
-    fn by_branch(&self, query: &Arc<CanonicalQuery>, anew: bool) -> Result<Option<Planned>, Error> {
+    /// has only a collection scan. `ignore_cache` chooses them without the plan cache.
+    fn by_branch(
+        &self,
+        query: &Arc<CanonicalQuery>,
+        ignore_cache: bool,
+    ) -> Result<Option<Planned>, Error> {
         let all_proven = Cell::new(true);
         let (works, picked) = (Cell::new(0), Cell::new(0));
         let mut pick = |branch: &Arc<CanonicalQuery>, solutions: &[QuerySolution]| {
-            let (at, proven) = self.pick(branch, solutions, anew)?;
+            let (at, proven) = self.pick(branch, solutions, ignore_cache)?;
             picked.set(picked.get() + 1);
             works.set(works.get() + proven.unwrap_or(0));
             all_proven.set(all_proven.get() && proven.is_some());
@@ -444,10 +448,10 @@ impl PlanSelector<'_> {
         &self,
         branch: &Arc<CanonicalQuery>,
         solutions: &[QuerySolution],
-        anew: bool,
+        ignore_cache: bool,
     ) -> Result<(usize, Option<u64>), Error> {
         let signatures = planner::signatures(solutions);
-        if let Some(cache) = self.cache.filter(|_| !anew)
+        if let Some(cache) = self.cache.filter(|_| !ignore_cache)
             && let Some(cached) = cache.active(&self.key(branch))
             && let Some(at) = signatures.iter().position(|s| *s == cached.signature)
         {
@@ -461,7 +465,7 @@ impl PlanSelector<'_> {
         };
         debug_assert_eq!(signatures.len(), solutions.len());
         let (executor, winner) = self.tried(&cx, planned, budget)?;
-        self.remember(branch, &signatures[winner], &executor)?;
+        self.cache_plan(branch, &signatures[winner], &executor)?;
         Ok((winner, None))
     }
 
@@ -476,7 +480,7 @@ impl PlanSelector<'_> {
         CacheKey::new(text)
     }
 
-    fn remember(
+    fn cache_plan(
         &self,
         query: &CanonicalQuery,
         signature: &str,

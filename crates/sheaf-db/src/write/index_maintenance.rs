@@ -102,7 +102,7 @@ impl WriteUnitOfWork {
         // Planners know every array before an entry derived from it becomes readable.
         debug_assert!((complete.iter().zip(&*new)).all(|(index, keys)| {
             let published = self.collection(slot).index_by_ident(index.table().0);
-            published.is_none_or(|index| index.knows_multikey(keys.multikey_paths()))
+            published.is_none_or(|index| index.has_multikey_paths(keys.multikey_paths()))
         }));
         for ((index, old), new) in complete.iter().zip(&*old).zip(&*new) {
             let table = index.table();
@@ -161,7 +161,7 @@ impl WriteUnitOfWork {
         debug_assert_eq!(
             at,
             all.len(),
-            "every index and every build is told of the change"
+            "every index and every build receives the change"
         );
         Ok(())
     }
@@ -219,8 +219,8 @@ impl WriteUnitOfWork {
             if paths.iter().all(Vec::is_empty) {
                 continue;
             }
-            self.note_multikey(slot);
-            if !index.knows_multikey(paths) {
+            self.record_multikey(slot);
+            if !index.has_multikey_paths(paths) {
                 let changed = self.db().catalog_writer().publish_multikey(
                     self.collection(slot),
                     index.table(),

@@ -109,7 +109,8 @@ impl WriteUnitOfWork {
         let key = record_key(&id);
         if key.len() > PLACE_BYTES_MAX {
             return Err(Error::bad_value(format!(
-                "an _id of a clustered collection can have {PLACE_BYTES_MAX} bytes, this one has {}",
+                "an _id of a clustered collection must not exceed {PLACE_BYTES_MAX} bytes as a \
+                 key, this one has {}",
                 key.len()
             )));
         }

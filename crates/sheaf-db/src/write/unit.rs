@@ -135,7 +135,7 @@ impl Scratch {
         SCRATCH.take().unwrap_or_default()
     }
 
-    fn give_back(self) {
+    fn recycle(self) {
         let held = |sets: &[KeySet]| sets.iter().map(KeySet::held_bytes).sum::<usize>();
         if held(&self.old) + held(&self.new) <= SCRATCH_MAX {
             SCRATCH.set(Some(self));
@@ -177,7 +177,7 @@ impl Db {
         if ns.is_oplog() {
             return Err(Error::new(
                 ErrorCode::INVALID_NAMESPACE,
-                format!("cannot write to {ns}: the server alone does"),
+                format!("cannot write to {ns}: only the server writes to it"),
             ));
         }
         if let Some(transaction) = op.transaction() {
@@ -530,7 +530,7 @@ impl WriteUnitOfWork {
             if current.collection(ns).is_some() {
                 return Err(Error::new(
                     ErrorCode::WRITE_CONFLICT,
-                    format!("{ns} was created by another operation meanwhile; try again"),
+                    format!("{ns} was created by another operation; try again"),
                 ));
             }
             check_name(&current, ns)?;
@@ -560,7 +560,7 @@ impl WriteUnitOfWork {
         }
         let db = self.db.clone();
         let ticket = self.prepare(&db, op, transaction)?;
-        std::mem::take(&mut self.scratch).give_back();
+        std::mem::take(&mut self.scratch).recycle();
         let (seq, logged) = self
             .storage
             .commit_counted(Durability::Buffered)
@@ -583,7 +583,7 @@ impl WriteUnitOfWork {
         &mut self.collections[slot.0].capped
     }
 
-    pub(crate) fn note_multikey(&mut self, slot: Slot) {
+    pub(crate) fn record_multikey(&mut self, slot: Slot) {
         self.collections[slot.0].multikey = true;
     }
 

@@ -73,12 +73,12 @@ fn the_clock() {
     // A cluster time received from a client is not an operation time, and no commit receives it.
     let received = at(last.time + 100, 7);
     assert_eq!(
-        db.hear_of(received, 10).unwrap_err().code(),
+        db.advance_cluster_time(received, 10).unwrap_err().code(),
         ErrorCode::CLUSTER_TIME_FAILS_RATE_LIMITER
     );
-    db.hear_of(received, 1000).unwrap();
+    db.advance_cluster_time(received, 1000).unwrap();
     assert_eq!((db.operation_time(), db.cluster_time()), (last, received));
-    db.hear_of(last, 0).unwrap();
+    db.advance_cluster_time(last, 0).unwrap();
     assert_eq!(db.cluster_time(), received);
 
     // A read after the received time does not wait; a read after a later time is refused.
@@ -99,7 +99,8 @@ fn the_clock() {
     assert!(on > next);
     let logged = insert(&db, 9);
     assert!(logged > on);
-    db.hear_of(at(logged.time + 5, 0), 1000).unwrap();
+    db.advance_cluster_time(at(logged.time + 5, 0), 1000)
+        .unwrap();
     db.wait_for_time(&op, at(logged.time + 5, 0)).unwrap();
     assert_eq!(db.operation_time(), at(logged.time + 5, 0));
     let db = open(&engine);

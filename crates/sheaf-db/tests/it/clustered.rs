@@ -738,7 +738,7 @@ fn a_repair_moves_misplaced_records() {
             report
                 .faults
                 .iter()
-                .any(|fault| fault.contains("belongs elsewhere")),
+                .any(|fault| fault.contains("belongs under another record id")),
             "{report:#?}"
         );
         let rebuilt = t.db.rebuild_indexes(&t.op).unwrap();

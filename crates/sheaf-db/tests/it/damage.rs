@@ -164,7 +164,7 @@ fn a_key_that_is_no_record_id_is_reported() {
     let table = damaged.t.collection("c").table();
     let bytes = doc! {"_id": 9}.into_vec();
     damaged.write(table, b"abc", Some(bytes.into()));
-    let words = "the key 616263 of a record is no record id";
+    let words = "the key 616263 of a record is not a record id";
     damaged.assert_reported(damaged.find(FindSpec::default()), words);
 }
 

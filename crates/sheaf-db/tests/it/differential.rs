@@ -466,7 +466,7 @@ fn all(t: &TestDb, mut source: Find) -> Result<Vec<DocBuf>, Error> {
     while let Some(doc) = source.next(&t.op)? {
         found.push(doc.as_raw().to_buf());
         if found.len() % 3 == 1 {
-            source.rest();
+            source.suspend();
             t.assert_all_suspended();
         }
     }

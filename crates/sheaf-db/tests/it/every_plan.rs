@@ -144,7 +144,7 @@ impl Asker<'_> {
             let doc = member.doc.as_ref().map(|doc| doc.as_raw().to_buf());
             found.push(doc.unwrap_or_default());
             if found.len() % 2 == 1 {
-                executor.rest();
+                executor.suspend();
                 self.t.assert_all_suspended();
             }
         }

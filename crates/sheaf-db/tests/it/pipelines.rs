@@ -90,7 +90,7 @@ pub fn run_with(
     let mut found = Vec::new();
     while let Some(doc) = source.next(&test.op)? {
         found.push(doc.as_raw().to_buf());
-        source.rest();
+        source.suspend();
         test.assert_all_suspended();
     }
     Ok(found)

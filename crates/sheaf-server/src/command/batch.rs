@@ -97,7 +97,7 @@ pub fn reply_with_cursor(
     let batch = match filled {
         Ok(batch) => batch,
         Err(error) => {
-            cx.connection.leftovers.keep(source);
+            cx.connection.deferred_drops.keep(source);
             return Err(error);
         }
     };
@@ -106,7 +106,7 @@ pub fn reply_with_cursor(
     let exhausted = batch.exhausted || settings.single_batch;
     let resume_token = source.post_batch_resume_token();
     let id = if exhausted {
-        cx.connection.leftovers.keep(source);
+        cx.connection.deferred_drops.keep(source);
         0
     } else {
         cx.server.cursors.open(ClientCursor {

@@ -65,11 +65,11 @@ pub fn parse(element: &RawElement<'_>) -> Result<Timestamp, Error> {
 
 /// Advances the clock to the cluster time that the client sent, if that is later.
 /// Errors: `ClusterTimeFailsRateLimiter`.
-pub fn hear(server: &Server, time: Timestamp) -> Result<(), Error> {
+pub fn advance(server: &Server, time: Timestamp) -> Result<(), Error> {
     let ahead = server
         .parameters
         .int(Parameter::MaxAcceptableLogicalClockDriftSecs);
-    server.db.hear_of(time, ahead.unsigned_abs())
+    server.db.advance_cluster_time(time, ahead.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     if server.repl.is_some() && !force && !dry_run {
         return Err(Error::new(
             ErrorCode::ILLEGAL_OPERATION,
-            "compact slows other operations down, and this server is the primary of its replica \
-             set: say force: true to run it here",
+            "compact slows down other operations, and this server is the primary of its replica \
+             set; set force: true to run it here",
         ));
     }
     let engine = server.db.engine();

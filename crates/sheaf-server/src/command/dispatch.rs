@@ -56,7 +56,7 @@ pub fn dispatch(
         generic.read_concern.check(command, body)?;
     }
     if let Some(time) = generic.cluster_time {
-        cluster_time::hear(server, time)?;
+        cluster_time::advance(server, time)?;
     }
     let session = attach_session(server, connection, &generic);
     let registered =

@@ -197,7 +197,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let filled = match filled {
         Ok(filled) => filled,
         Err(error) => {
-            cx.connection.leftovers.keep_cursor(checked_out.close());
+            cx.connection
+                .deferred_drops
+                .keep_cursor(checked_out.close());
             return Err(error);
         }
     };
@@ -211,9 +213,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     cx.report.n_returned = Some(filled.count);
     cx.report.cursor_exhausted = filled.exhausted;
     if filled.exhausted {
-        cx.connection.leftovers.keep_cursor(checked_out.close());
+        cx.connection
+            .deferred_drops
+            .keep_cursor(checked_out.close());
     } else {
-        cx.connection.leftovers.keep_cursor(checked_out.check_in());
+        cx.connection
+            .deferred_drops
+            .keep_cursor(checked_out.check_in());
         // An exhaust cursor: the same getMore is executed repeatedly until the cursor is exhausted.
         cx.connection.exhaust = cx.exhaust_allowed;
     }

@@ -34,7 +34,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for id in ids {
         match cx.server.cursors.kill_and_take(id) {
             Some(closed) => {
-                cx.connection.leftovers.keep_cursor(closed);
+                cx.connection.deferred_drops.keep_cursor(closed);
                 killed.push(id);
             }
             None => {

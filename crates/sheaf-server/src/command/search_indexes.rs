@@ -70,8 +70,8 @@ fn parse_index(index: RawDoc<'_>) -> Result<NewSearchIndex, Error> {
             return Err(Error::new(
                 ErrorCode::NOT_IMPLEMENTED,
                 format!(
-                    "search index '{name}': indexes for full-text search (type 'search', which is meant where \
-                     nothing is said) are not supported; of type 'vectorSearch' there are"
+                    "search index '{name}': full-text search indexes (type 'search', the default) \
+                     are not supported; set type: 'vectorSearch'"
                 ),
             ));
         }

@@ -19,7 +19,7 @@ pub fn start(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Er
     getrandom::fill(&mut bytes).map_err(|e| {
         Error::new(
             ErrorCode::INTERNAL_ERROR,
-            format!("the system gave no random bytes: {e}"),
+            format!("the operating system provides no random bytes: {e}"),
         )
     })?;
     let uuid = Uuid::from_random(bytes);

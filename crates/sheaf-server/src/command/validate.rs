@@ -31,7 +31,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 return Err(Error::new(
                     ErrorCode::NOT_IMPLEMENTED,
                     format!(
-                        "validate.{} is not supported: drop and make the indexes that are damaged",
+                        "validate.{} is not supported: drop and recreate the damaged indexes",
                         element.key()
                     ),
                 ));
@@ -44,7 +44,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         return Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
             format!(
-                "validate cannot have both metadata: true, which reads no data, and {other}: true"
+                "validate cannot combine metadata: true, which reads no data, with {other}: true"
             ),
         ));
     }

@@ -31,7 +31,7 @@ pub unsafe fn set_up_heap() {
 
 /// Returns pages without blocks in use to the system. Takes milliseconds, during which other
 /// threads may wait for memory.
-pub fn give_back_unused() {
+pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: may be called at any time, by any thread.
     unsafe {

@@ -3,7 +3,7 @@
 mod heap;
 mod resources;
 
-pub use heap::{give_back_unused, resident_anonymous, set_up_heap};
+pub use heap::{resident_anonymous, set_up_heap, trim_heap};
 pub use resources::{cpu_times, file_system, machine_memory, memory_limit, threads_limit};
 
 /// The name of this machine.

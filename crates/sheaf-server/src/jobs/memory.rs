@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::schedule::{Job, Next};
-use crate::host::{give_back_unused, resident_anonymous};
+use crate::host::{resident_anonymous, trim_heap};
 use crate::server::Server;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ fn run(server: &Server, least: &mut Option<u64>) -> Option<()> {
     let counted = server.db.engine().stats().heap_bytes?;
     let uncounted = resident_anonymous()?.saturating_sub(counted);
     if has_grown(least, uncounted, counted) {
-        give_back_unused();
+        trim_heap();
         let left = resident_anonymous().unwrap_or(0).saturating_sub(counted);
         *least = Some(left);
     }

@@ -16,7 +16,7 @@ const TRANSACTION_PERIOD: Duration = Duration::from_millis(200);
 /// How often it is checked whether there are any.
 const TRANSACTION_PERIOD_IDLE: Duration = Duration::from_millis(500);
 /// How long a cursor must be idle before it releases the engine's memory that it pins.
-const CURSOR_REST: Duration = Duration::from_millis(200);
+const CURSOR_SUSPEND: Duration = Duration::from_millis(200);
 
 /// Sessions that are unused for this long end.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60 * SESSION_TIMEOUT_MINUTES as u64);
@@ -43,7 +43,7 @@ fn sweep_transactions(server: &Server) -> Next {
         .int(Parameter::TransactionLifetimeLimitSeconds);
     let limit = Duration::from_secs(seconds.unsigned_abs());
     let aborted = server.sessions.expire_transactions(limit);
-    server.cursors.rest_idle(CURSOR_REST);
+    server.cursors.suspend_idle(CURSOR_SUSPEND);
     if aborted > 0 {
         server.log.info(
             Component::Transaction,

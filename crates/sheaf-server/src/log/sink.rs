@@ -134,7 +134,7 @@ impl Sink {
         shared.filled.notify_one();
         result
             .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("the log's writer has ended")))
+            .unwrap_or_else(|_| Err(io::Error::other("the log writer thread has ended")))
     }
 
     pub(super) fn flush(&self, limit: Duration) {
@@ -203,14 +203,14 @@ fn write_lines(shared: &Shared, mut output: Output) {
         lost += output.write(&mut chunk, &mut pending);
         chunk.shrink_to(CHUNK_BYTES);
         if lost > 0 {
-            lost = tell_lost(&mut output, lost);
+            lost = report_lost(&mut output, lost);
             shared.queue.lock().lost += lost;
         }
     }
 }
 
 /// Logs the number of lost lines; returns the number still unreported.
-fn tell_lost(output: &mut Output, lost: u64) -> u64 {
+fn report_lost(output: &mut Output, lost: u64) -> u64 {
     let format = super::format::Format::new(true);
     let line = format.line(
         super::Severity::Warning,

@@ -259,10 +259,10 @@ fn rotation() {
     std::fs::rename(&path, &moved).unwrap();
     log.info(Component::Write, 1, "still there", super::none);
     log.rotate().unwrap();
-    log.info(Component::Write, 1, "anew", super::none);
+    log.info(Component::Write, 1, "reopened", super::none);
     log.flush(PATIENCE);
-    assert!(read(&moved).contains("still there") && !read(&moved).contains("anew"));
-    assert!(read(&path).contains("anew"));
+    assert!(read(&moved).contains("still there") && !read(&moved).contains("reopened"));
+    assert!(read(&path).contains("reopened"));
 }
 
 #[test]

@@ -75,9 +75,9 @@ mod tests {
         let comment = Value::from("why");
         let short = doc! {"find": "c", "batchSize": 5};
         assert_eq!(shown(short.as_raw(), &[], None, 100), short);
-        let told = doc! {"find": "c", "batchSize": 5, "comment": "why"};
-        assert_eq!(shown(short.as_raw(), &[], Some(&comment), 100), told);
-        assert_eq!(shown(told.as_raw(), &[], Some(&comment), 100), told);
+        let expected = doc! {"find": "c", "batchSize": 5, "comment": "why"};
+        assert_eq!(shown(short.as_raw(), &[], Some(&comment), 100), expected);
+        assert_eq!(shown(expected.as_raw(), &[], Some(&comment), 100), expected);
         let long = doc! {"insert": "c", "documents": ["x".repeat(1000)], "comment": "why"};
         let cut = shown(long.as_raw(), &[], Some(&comment), 100);
         let text = cut.get("$truncated").and_then(|v| v.as_str());

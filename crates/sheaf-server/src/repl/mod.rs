@@ -158,7 +158,8 @@ impl ReplicaSet {
             return Err(Error::new(
                 ErrorCode::NEW_REPLICA_SET_CONFIGURATION_INCOMPATIBLE,
                 format!(
-                    "version must be greater than that of the current configuration, {old}, and is {new}"
+                    "version must be greater than that of the current configuration, {old}, but \
+                     is {new}"
                 ),
             ));
         }

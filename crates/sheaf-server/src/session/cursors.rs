@@ -4,13 +4,14 @@
 //! while a plan runs. Killing a cursor in use marks it; it is then dropped instead of put back.
 //!
 //! ```text
-//!   open ──> Idle ──check_out──> InUse ──check_in──> Idle ──rest_idle──> Idle, resting
+//!   open ──> Idle ──check_out──> InUse ──check_in──> Idle ──suspend_idle──> Idle, suspended
 //!             │ kill, timeout      │ kill: killed = true; check_in drops it
 //!             └──> gone            └──> gone
 //! ```
 //!
-//! An unused cursor rests: it keeps its position in its snapshot but pins none of the engine's
-//! memory. The next batch then costs a seek, so cursors that are read batch after batch never rest.
+//! An idle cursor is suspended: it keeps its position in its snapshot but pins no memory of the
+//! engine. The next batch then costs a seek, so a cursor that is read batch after batch is not
+//! suspended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ enum Slot {
     Idle {
         cursor: Box<ClientCursor>,
         since: Instant,
-        rests: bool,
+        suspended: bool,
     },
     InUse {
         namespace: Namespace,
@@ -139,7 +140,7 @@ impl CursorTable {
                 slot.insert(Slot::Idle {
                     cursor: Box::new(cursor),
                     since: Instant::now(),
-                    rests: false,
+                    suspended: false,
                 });
                 return Ok(id);
             }
@@ -281,7 +282,7 @@ impl CursorTable {
     }
 
     /// Suspends cursors that were idle for `limit`; returns how many were not suspended before.
-    pub fn rest_idle(&self, limit: Duration) -> usize {
+    pub fn suspend_idle(&self, limit: Duration) -> usize {
         let now = Instant::now();
         let mut count = 0;
         for shard in &self.shards {
@@ -290,12 +291,12 @@ impl CursorTable {
                 if let Slot::Idle {
                     cursor,
                     since,
-                    rests: rests @ false,
+                    suspended: suspended @ false,
                 } = slot
                     && now.saturating_duration_since(*since) >= limit
                 {
-                    cursor.source.rest();
-                    *rests = true;
+                    cursor.source.suspend();
+                    *suspended = true;
                     count += 1;
                 }
             }
@@ -371,7 +372,7 @@ impl CheckedOut<'_> {
             *slot = Slot::Idle {
                 cursor,
                 since: Instant::now(),
-                rests: false,
+                suspended: false,
             };
             None
         } else {
@@ -424,7 +425,7 @@ fn random_id() -> Result<i64, Error> {
         let bits = getrandom::u64().map_err(|e| {
             Error::new(
                 ErrorCode::INTERNAL_ERROR,
-                format!("the system gave no random bytes: {e}"),
+                format!("the operating system provides no random bytes: {e}"),
             )
         })?;
         let id = (bits >> 1) as i64;
@@ -442,7 +443,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts calls of `rest`.
+    /// Counts calls of `suspend`.
     struct Source(Arc<AtomicUsize>);
 
     impl ResultSource for Source {
@@ -454,14 +455,14 @@ mod tests {
             false
         }
 
-        fn rest(&mut self) {
+        fn suspend(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn open(table: &CursorTable, rests: &Arc<AtomicUsize>) -> i64 {
+    fn open(table: &CursorTable, suspensions: &Arc<AtomicUsize>) -> i64 {
         let opened = table.open(ClientCursor {
-            source: Box::new(Source(rests.clone())),
+            source: Box::new(Source(suspensions.clone())),
             namespace: Namespace::new("test", "c").unwrap(),
             reply_namespace: "test.c".into(),
             originating_command: DocBuf::new(),
@@ -480,16 +481,16 @@ mod tests {
 
     #[test]
     fn a_cursor_rests_once_until_it_is_used() {
-        let (table, rests) = (CursorTable::default(), Arc::<AtomicUsize>::default());
-        let ids = [(); 3].map(|()| open(&table, &rests));
-        assert_eq!(table.rest_idle(Duration::from_secs(3600)), 0);
-        assert_eq!(table.rest_idle(Duration::ZERO), 3);
-        assert_eq!(table.rest_idle(Duration::ZERO), 0);
+        let (table, suspensions) = (CursorTable::default(), Arc::<AtomicUsize>::default());
+        let ids = [(); 3].map(|()| open(&table, &suspensions));
+        assert_eq!(table.suspend_idle(Duration::from_secs(3600)), 0);
+        assert_eq!(table.suspend_idle(Duration::ZERO), 3);
+        assert_eq!(table.suspend_idle(Duration::ZERO), 0);
         let op = Arc::new(OpContext::new());
         let used = table.check_out(ids[1], "test.c", &op).unwrap();
-        assert_eq!(table.rest_idle(Duration::ZERO), 0, "one is in use");
+        assert_eq!(table.suspend_idle(Duration::ZERO), 0, "one is in use");
         used.check_in();
-        assert_eq!(table.rest_idle(Duration::ZERO), 1);
-        assert_eq!(rests.load(Ordering::Relaxed), 4);
+        assert_eq!(table.suspend_idle(Duration::ZERO), 1);
+        assert_eq!(suspensions.load(Ordering::Relaxed), 4);
     }
 }

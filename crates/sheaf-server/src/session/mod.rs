@@ -1,7 +1,7 @@
 //! State that outlives one command: client cursors, operations in progress, logical sessions.
 
 pub mod cursors;
-pub mod leftovers;
+pub mod deferred_drops;
 pub mod logical;
 pub mod operations;
 

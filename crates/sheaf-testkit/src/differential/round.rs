@@ -99,10 +99,10 @@ pub(super) fn expr_filter(paths: &[String]) -> impl Strategy<Value = DocBuf> + u
         2 => list.clone().prop_map(|all| doc! {"$and": all}),
         1 => list.prop_map(|all| doc! {"$or": all}),
     ];
-    (expression, simple_filter(&paths), any::<bool>()).prop_map(|(expression, beside, alone)| {
+    (expression, simple_filter(&paths), any::<bool>()).prop_map(|(expression, simple, alone)| {
         let mut out = match alone {
             true => DocBuilder::new(),
-            false => DocBuilder::from_doc(beside.as_raw()),
+            false => DocBuilder::from_doc(simple.as_raw()),
         };
         out.append_bson("$expr", &expression);
         out.finish()

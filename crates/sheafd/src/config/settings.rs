@@ -83,7 +83,7 @@ impl<'g> Lookup<'g> {
     fn value(&self, target: &str) -> Option<&'g Value> {
         debug_assert!(
             super::options::OPTIONS.iter().any(|o| o.target() == target),
-            "no option is called {target}"
+            "unknown option {target}"
         );
         self.0
             .iter()

@@ -165,7 +165,7 @@ impl Connection<'_> {
         } = self;
         add(&link.counters.requests, 1);
         link.counters.active.store(true, Ordering::Relaxed);
-        let heard = !request.more_to_come();
+        let wants_reply = !request.more_to_come();
         if let Some(compressor) = request.compressor() {
             let counters = &link.counters.compression;
             counters.unpacked(compressor, length, request.length());
@@ -177,7 +177,9 @@ impl Connection<'_> {
         let mut called = caught(|| handler.handle(&request, reply));
         loop {
             let next = match called {
-                Ok(Next::Exhaust) if heard && request.exhaust_allowed() && !link.is_closed() => {
+                Ok(Next::Exhaust)
+                    if wants_reply && request.exhaust_allowed() && !link.is_closed() =>
+                {
                     Next::Exhaust
                 }
                 Ok(Next::Exhaust) => Next::Reply,
@@ -188,7 +190,7 @@ impl Connection<'_> {
                         ErrorCode::INTERNAL_ERROR,
                         format!("internal error: {panic}"),
                     ));
-                    if heard {
+                    if wants_reply {
                         reply.finish();
                         send_reply(link, reply)?;
                     }
@@ -196,7 +198,7 @@ impl Connection<'_> {
                 }
             };
             let nothing = next == Next::NoReply || next == Next::Close && reply.is_empty();
-            if heard && !nothing {
+            if wants_reply && !nothing {
                 reply.set_more_to_come(next == Next::Exhaust);
                 reply.finish();
                 send_reply(link, reply)?;

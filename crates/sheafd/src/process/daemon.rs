@@ -28,7 +28,7 @@ pub struct Readiness(Option<PipeWriter>);
 
 impl Readiness {
     /// For a server in the foreground: no process waits.
-    pub fn nobody_waits() -> Readiness {
+    pub fn foreground() -> Readiness {
         Readiness(None)
     }
 

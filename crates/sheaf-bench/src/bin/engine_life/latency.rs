@@ -41,7 +41,7 @@ pub(super) fn run(options: &Options, seconds: u64) -> Result<()> {
         "{:<44} {:>10} {:>10} {:>10} {:>10} {:>12}",
         "a snapshot and a get, µs", "p50", "p99", "p99.9", "max", "reads"
     );
-    let beside = |label: &str, work: &mut dyn FnMut(u64) -> Result<()>| -> Result<()> {
+    let measure = |label: &str, work: &mut dyn FnMut(u64) -> Result<()>| -> Result<()> {
         let stop = AtomicBool::new(false);
         let nanos = thread::scope(|scope| -> Result<Vec<u64>> {
             let reader = scope.spawn(|| read_until(&*engine, KEYS, &stop));
@@ -68,21 +68,21 @@ pub(super) fn run(options: &Options, seconds: u64) -> Result<()> {
         );
         Ok(())
     };
-    beside("idle", &mut |_| {
+    measure("idle", &mut |_| {
         thread::sleep(Duration::from_millis(10));
         Ok(())
     })?;
-    beside("with a writer", &mut |n| {
+    measure("with a writer", &mut |n| {
         update(&*engine, mixed(n) % KEYS, n, BYTES)
     })?;
-    beside("with a writer and continuous checkpoints", &mut |n| {
+    measure("with a writer and continuous checkpoints", &mut |n| {
         for i in 0..20_000 {
             update(&*engine, mixed(n * 20_000 + i) % KEYS, n, BYTES)?;
         }
         engine.checkpoint()?;
         Ok(())
     })?;
-    beside("with an index build", &mut |n| {
+    measure("with an index build", &mut |n| {
         let table = TableId(INDEX.0 + n);
         let mut batch = WriteBatch::new();
         batch.create_table(table);

@@ -48,7 +48,7 @@ impl<'a> Note<'a> {
         parsed().ok_or_else(|| {
             Error::new(
                 ErrorCode::DATA_CORRUPTION_DETECTED,
-                "a note of an index build is damaged; create the index again",
+                "a side write of an index build is damaged; create the index again",
             )
         })
     }

@@ -133,7 +133,7 @@ impl<'a> IndexChange<'a> {
         if spec.is_id_index() {
             return Err(match self.hidden {
                 Some(_) => Error::bad_value("can't hide _id index"),
-                None => invalid("the _id index is unique, and cannot let documents expire"),
+                None => invalid("the _id index is always unique and cannot be a TTL index"),
             });
         }
         if let Some(hidden) = self.hidden
@@ -155,7 +155,8 @@ impl<'a> IndexChange<'a> {
                 .any(|field| !field.value().is_number())
             {
                 return Err(invalid(
-                    "only an ordered index can let documents expire: its key must be 1 or -1",
+                    "only an ascending or descending index can be a TTL index: its key must be 1 \
+                     or -1",
                 ));
             }
             result.expire_after_seconds = Some((spec.expire_after_seconds, seconds));
@@ -166,7 +167,7 @@ impl<'a> IndexChange<'a> {
         {
             if spec.unique {
                 return Err(invalid(
-                    "the index is unique already: prepareUnique says nothing of it",
+                    "the index is already unique: prepareUnique does not apply",
                 ));
             }
             if prepare {
@@ -317,7 +318,8 @@ fn check_not_clustered(collection: &Collection, change: &IndexChange<'_>) -> Res
     Err(invalid(match change.hidden {
         Some(_) => "the clustered index cannot be hidden",
         None => {
-            "the clustered index is not changed by 'index'; use collMod's own 'expireAfterSeconds'"
+            "the clustered index cannot be changed with 'index'; use the collMod option \
+             'expireAfterSeconds'"
         }
     }))
 }

@@ -76,11 +76,13 @@ impl<'a> CollMod<'a> {
         let unique = parsed.index.as_ref().is_some_and(IndexChange::makes_unique);
         if parsed.dry_run && !unique {
             return Err(invalid(
-                "'dryRun' only looks whether an index can become unique: give index.unique too",
+                "'dryRun' only checks whether an index can become unique; add index.unique",
             ));
         }
         if parsed.dry_run && !parsed.asked.is_empty() {
-            return Err(invalid("'dryRun' goes with index.unique alone"));
+            return Err(invalid(
+                "'dryRun' cannot be combined with options other than index.unique",
+            ));
         }
         Ok(parsed)
     }

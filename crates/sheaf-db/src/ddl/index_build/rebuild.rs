@@ -102,7 +102,7 @@ impl Db {
         let mut rebuilt = RebuiltCollection {
             ns: collection.ns().clone(),
             records: 0,
-            removed: self.remove_what_is_no_document(op, collection)?,
+            removed: self.remove_invalid_records(op, collection)?,
             indexes: Vec::new(),
             dropped: Vec::new(),
         };
@@ -144,7 +144,7 @@ impl Db {
 
     /// Removes records that no command could read, and moves records of a clustered collection to
     /// their proper keys. Returns the number removed.
-    fn remove_what_is_no_document(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
+    fn remove_invalid_records(&self, op: &OpContext, collection: &Collection) -> Result<u64> {
         let table = collection.table();
         let snapshot = self.engine().snapshot().into_client_error()?;
         let mut cursor = snapshot.cursor(table).into_client_error()?;
@@ -180,7 +180,7 @@ impl Db {
         let mut unit = self.storage().begin().into_client_error()?;
         let (table, ident) = self.catalog_writer().allocate("index", &mut unit);
         unit.create_table(table);
-        let made = index.anew(ident, table)?;
+        let made = index.over_table(ident, table)?;
         // There are no writers, so it needs no table for side writes.
         let subject = format!("{} [{}]", collection.ns(), made.name());
         let count = self.record_count(collection.ns())?;

@@ -52,7 +52,7 @@ pub(crate) fn run(
         indexes: names.clone(),
         documents: build.progress().done_of_total().1,
     });
-    let taken_back = TakeBack {
+    let rolls_back = RollBack {
         db,
         collection,
         build,
@@ -62,7 +62,7 @@ pub(crate) fn run(
     op.set_progress(None);
     match result {
         Ok(keys) => {
-            std::mem::forget(taken_back);
+            std::mem::forget(rolls_back);
             build.set_ended();
             db.events().send(DbEvent::IndexBuildDone {
                 ns: ns.clone(),
@@ -73,7 +73,7 @@ pub(crate) fn run(
             Ok(())
         }
         Err(error) => {
-            drop(taken_back);
+            drop(rolls_back);
             db.events().send(DbEvent::IndexBuildFailed {
                 ns: ns.clone(),
                 indexes: names,
@@ -200,7 +200,9 @@ fn apply(
     let note = Note::parse(note)?;
     let number = usize::from(note.index);
     let Some(index) = watch.build.indexes().get(number) else {
-        return Err(damaged_key("a note names an index that the build has not"));
+        return Err(damaged_key(
+            "a side write names an index that is not being built",
+        ));
     };
     if !note.present {
         unit.delete(index.table(), note.entry);
@@ -264,16 +266,16 @@ pub(super) fn refuse_duplicates(
 
 /// Rolls back the build when dropped, even if the building thread panics, so that no operation
 /// waits indefinitely for its end.
-struct TakeBack<'a> {
+struct RollBack<'a> {
     db: &'a Arc<Db>,
     collection: &'a Arc<Collection>,
     build: &'a Arc<IndexBuild>,
 }
 
-impl Drop for TakeBack<'_> {
+impl Drop for RollBack<'_> {
     fn drop(&mut self) {
         // A new operation context: the build's own may have been killed.
-        let result = take_back(self.db, &OpContext::new(), self.collection, self.build);
+        let result = roll_back(self.db, &OpContext::new(), self.collection, self.build);
         self.build.set_ended();
         if let Err(error) = result {
             // The rows still say that the indexes are not ready: the next start drops them.
@@ -286,7 +288,7 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-fn take_back(
+fn roll_back(
     db: &Arc<Db>,
     op: &OpContext,
     collection: &Arc<Collection>,

@@ -51,8 +51,8 @@ impl IndexSpec {
         }
         if hashed == 1 && self.expire_after_seconds.is_some() {
             return Err(cannot_create(format!(
-                "a hashed index has no order to find old documents by: leave expireAfterSeconds \
-                 out, or use a regular index. Index spec: {}",
+                "a hashed index cannot be a TTL index: leave expireAfterSeconds out, or use a \
+                 regular index. Index spec: {}",
                 self.to_doc()
             )));
         }
@@ -67,7 +67,8 @@ impl IndexSpec {
         }
         if wildcards > 1 || hashed > 0 {
             return Err(cannot_create(format!(
-                "a wildcard index has one wildcard ('$**'), and all its other fields are regular; key: {key}"
+                "a wildcard index must have one wildcard ('$**') and otherwise only regular \
+                 fields; key: {key}"
             )));
         }
         for (option, set) in [
@@ -90,20 +91,20 @@ impl IndexSpec {
         }
         if compound && of_all && projection.is_none() {
             return Err(cannot_create(
-                "a compound index on '$**' needs a 'wildcardProjection' that leaves its other fields \
-                 out",
+                "a compound index on '$**' needs a 'wildcardProjection' that excludes its other \
+                 fields",
             ));
         }
         let (fields, kind) = fields_of(self.key.as_raw(), projection)?;
         if let IndexKind::Wildcard(wildcard) = &kind {
-            let beside = fields.iter().enumerate().find(|(field, f)| {
+            let overlapping = fields.iter().enumerate().find(|(field, f)| {
                 !(wildcard.path_field..wildcard.path_field + 2).contains(field)
                     && wildcard.paths.touches(&f.path)
             });
-            if let Some((_, field)) = beside {
+            if let Some((_, field)) = overlapping {
                 return Err(cannot_create(format!(
-                    "the field '{}' of a compound wildcard index is among the paths of its \
-                     wildcard; leave it out by 'wildcardProjection'. key: {key}",
+                    "the field '{}' of a compound wildcard index is also covered by its wildcard; \
+                     exclude it with 'wildcardProjection'. key: {key}",
                     field.path.dotted()
                 )));
             }

@@ -93,7 +93,7 @@ impl IndexSpec {
             if !parsed.unique {
                 return Err(Error::new(
                     ErrorCode::INVALID_INDEX_SPECIFICATION_OPTION,
-                    "a clustered index needs unique: true, since every _id is",
+                    "a clustered index must have unique: true",
                 ));
             }
         } else if is_id {

@@ -225,7 +225,7 @@ impl Lists {
         else {
             return Ok(lists);
         };
-        let damaged = || damaged_key("what it says of its lists is damaged");
+        let damaged = || damaged_key("its description of the lists is damaged");
         let (trained, starts) = head.split_first_chunk::<8>().ok_or_else(damaged)?;
         lists.trained = u64::from_le_bytes(*trained);
         let (starts, rest) = starts.as_chunks::<4>();

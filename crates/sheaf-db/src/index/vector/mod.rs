@@ -230,8 +230,8 @@ impl VectorKeys {
             return Err(Error::new(
                 ErrorCode::CANNOT_BUILD_INDEX_KEYS,
                 format!(
-                    "the fields that a vectorSearch index filters by take {} bytes, more than the \
-                     {FILTER_BYTES_MAX} that they may",
+                    "the filter fields of a vectorSearch index take {} bytes, which exceeds the \
+                     limit of {FILTER_BYTES_MAX}",
                     fields.len()
                 ),
             ));

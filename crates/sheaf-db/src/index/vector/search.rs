@@ -167,7 +167,7 @@ impl Search<'_> {
                 None => true,
                 Some(filter) => {
                     let fields = RawDoc::parse(entry.filter)
-                        .map_err(|_| damaged_key("its filter fields are no document"))?;
+                        .map_err(|_| damaged_key("its filter fields are not a document"))?;
                     filter.matches(fields)?
                 }
             };

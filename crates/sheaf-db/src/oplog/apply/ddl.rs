@@ -108,7 +108,7 @@ fn create(
             return Ok(());
         }
         move_aside(db, op, rules, &ns)?;
-        return give_name(db, op, &existing, &ns, None);
+        return rename_collection_to(db, op, &existing, &ns, None);
     }
     move_aside(db, op, rules, &ns)?;
     db.create_with_uuid(op, &ns, &options, uuid).map(|_| ())
@@ -158,10 +158,10 @@ fn move_aside(
         return Ok(());
     };
     let name = format!("tmp{}.apply", ObjectId::new().to_hex());
-    give_name(db, op, &collection, &Namespace::new(ns.db(), &name)?, None)
+    rename_collection_to(db, op, &collection, &Namespace::new(ns.db(), &name)?, None)
 }
 
-fn give_name(
+fn rename_collection_to(
     db: &Arc<Db>,
     op: &StatementContext,
     source: &Arc<Collection>,
@@ -177,7 +177,7 @@ fn give_name(
         None => None,
     };
     let target = target.as_ref().map(|(_, target)| &**target);
-    db.give_name(&source, to, target, Views::default())
+    db.commit_rename(&source, to, target, Views::default())
 }
 
 fn drop_collection(db: &Arc<Db>, op: &StatementContext, operation: &Operation<'_>) -> Result<()> {
@@ -258,10 +258,12 @@ fn rename(
         };
     }
     match target {
-        Some(target) if target.ns() == &to => give_name(db, op, &source, &to, Some(target)),
+        Some(target) if target.ns() == &to => {
+            rename_collection_to(db, op, &source, &to, Some(target))
+        }
         target => {
             move_aside(db, op, rules, &to)?;
-            give_name(db, op, &source, &to, target)
+            rename_collection_to(db, op, &source, &to, target)
         }
     }
 }

@@ -168,7 +168,7 @@ fn apply_together(
 fn conflict(ns: &crate::catalog::namespace::Namespace) -> Error {
     Error::new(
         ErrorCode::WRITE_CONFLICT,
-        format!("{ns} was dropped or renamed meanwhile"),
+        format!("{ns} was dropped or renamed by another operation"),
     )
 }
 
@@ -196,7 +196,7 @@ fn read_operations(o: RawDoc<'_>, operations: &mut Vec<DocBuf>) -> Result<()> {
     for op in ops.iter() {
         match op {
             RawValue::Document(op) => operations.push(op.to_buf()),
-            _ => return Err(Error::bad_value("applyOps holds what is not a document")),
+            _ => return Err(Error::bad_value("applyOps must contain only documents")),
         }
     }
     Ok(())

@@ -168,7 +168,7 @@ impl PlanCache {
 
     /// Drops the composed plan of a rooted `$or` that performed badly; the next query composes it
     /// again.
-    pub fn take_apart(&self, key: &CacheKey) {
+    pub fn remove_composed(&self, key: &CacheKey) {
         self.inner.lock().composed.remove(&key.place);
     }
 
@@ -282,7 +282,7 @@ impl PlanCache {
     }
 
     /// Whether a lookup could find anything.
-    pub fn knows_something(&self) -> bool {
+    pub fn has_plans(&self) -> bool {
         let inner = self.inner.lock();
         !inner.entries.is_empty() || !inner.composed.is_empty()
     }
@@ -469,7 +469,7 @@ mod tests {
         let (key, policy) = (CacheKey::new(text), CachePolicy::default());
         cache.record(&key, 0, plan.clone(), &policy, asked);
         cache.compose(&key, plan, &policy);
-        assert!(!cache.knows_something());
+        assert!(!cache.has_plans());
     }
 
     #[test]

@@ -32,7 +32,7 @@ const FOLLOWERS: &[&str] = &[
 ];
 
 /// Whether the pipeline begins with `$changeStream`.
-pub fn is_asked_for(pipeline: RawArray<'_>) -> bool {
+pub fn is_change_stream(pipeline: RawArray<'_>) -> bool {
     matches!(pipeline.iter().next(), Some(RawValue::Document(stage))
         if stage.first().is_some_and(|first| first.key() == STAGE))
 }

@@ -100,7 +100,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    if change_stream::is_asked_for(request.pipeline) {
+    if change_stream::is_change_stream(request.pipeline) {
         return change_stream::run(cx, request, out);
     }
     if collectionless {
@@ -185,7 +185,7 @@ fn reply(
     if let Some(sink) = &prepared.pipeline.rest.sink {
         let written = db_aggregate::sink::run(&prepared.context, &cx.op, &mut source, sink);
         if let Err(error) = written {
-            cx.connection.leftovers.keep(Box::new(source));
+            cx.connection.deferred_drops.keep(Box::new(source));
             return Err(error);
         }
     }
@@ -371,7 +371,8 @@ pub fn explain_on_view(
         return Err(Error::new(
             ErrorCode(51029),
             format!(
-                "explain of {} must have the verbosity 'queryPlanner': what it writes is not tried out",
+                "explain of {} supports only the verbosity 'queryPlanner', because the stage \
+                 writes",
                 sink.name()
             ),
         ));

@@ -129,7 +129,7 @@ fn op<'a>(
     let Some(first) = doc.first() else {
         return Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
-            "an op of bulkWrite must begin with 'insert', 'update' or 'delete'; it is empty",
+            "each op of bulkWrite must begin with 'insert', 'update' or 'delete', but one is empty",
         ));
     };
     let op = match first.key() {

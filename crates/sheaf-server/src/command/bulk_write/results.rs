@@ -40,7 +40,7 @@ impl Results {
     /// Records that the insert at index `place` stored its document.
     pub fn inserted(&mut self, place: usize) {
         self.inserted += 1;
-        self.went_well(place, |out| {
+        self.succeeded(place, |out| {
             out.append("n", 1);
         });
     }
@@ -53,7 +53,7 @@ impl Results {
             Some(_) => self.upserted += 1,
             None => self.matched += matched,
         }
-        self.went_well(place, |out| {
+        self.succeeded(place, |out| {
             let n = if upserted.is_some() { 1 } else { matched };
             out.append("n", n as i32);
             out.append("nModified", modified as i32);
@@ -68,12 +68,12 @@ impl Results {
     /// Records that the delete at index `place` removed `n` documents.
     pub fn deleted(&mut self, place: usize, n: u64) {
         self.deleted += n;
-        self.went_well(place, |out| {
+        self.succeeded(place, |out| {
             out.append("n", n as i32);
         });
     }
 
-    fn went_well(&mut self, place: usize, details: impl FnOnce(&mut DocBuilder)) {
+    fn succeeded(&mut self, place: usize, details: impl FnOnce(&mut DocBuilder)) {
         if self.errors_only {
             return;
         }

@@ -528,7 +528,7 @@ impl<S> Log<S> {
         start_segment(&*self.folder, &spare, &name, head)?;
         self.counters.syncs.fetch_add(3, Ordering::Relaxed);
         let identity = self.log_id.wrapping_add(tail.number);
-        goes_on(&*tail.file, tail.position, identity, first_seq);
+        mark_continued(&*tail.file, tail.position, identity, first_seq);
         tail.older.push(Segment {
             number: tail.number,
             first_seq: tail.first_seq,
@@ -698,7 +698,7 @@ pub(super) fn is_segment(name: &str) -> bool {
 /// Writes a note after the last record of a segment that the log continues in the next one, whose
 /// head is on disk: if that segment is missing, it was removed. Nothing depends on the note, so a
 /// failure is ignored; everything else in the segment is on disk.
-fn goes_on(file: &dyn File, at: u64, identity: u64, first_seq: u64) {
+fn mark_continued(file: &dyn File, at: u64, identity: u64, first_seq: u64) {
     let mark = Header::mark(identity, first_seq).to_bytes();
     let _ = file.write_at(at, &mark).and_then(|()| file.sync());
 }

@@ -102,10 +102,10 @@ impl Generation {
             versions: AtomicU64::new(0),
             seed: RandomState::new().hash_one(0),
         };
-        let beside = generation.bloom.bytes() + generation.index.bytes();
+        let overhead = generation.bloom.bytes() + generation.index.bytes();
         generation
             .arena
-            .count(beside + size_of::<Generation>() as u64);
+            .count(overhead + size_of::<Generation>() as u64);
         generation
     }
 

@@ -63,8 +63,8 @@ impl<'g> Source<'g> {
 
     /// Records that no key is visible from `first` to `last`, here and below. This generation must
     /// hold a version of at least one of these keys.
-    pub(in crate::disk::logtree) fn note_run(&self, first: &[u8], last: &[u8]) {
-        self.mem.note_run(first, last, self.visible);
+    pub(in crate::disk::logtree) fn record_run(&self, first: &[u8], last: &[u8]) {
+        self.mem.record_run(first, last, self.visible);
     }
 
     pub(in crate::disk::logtree) fn seek_first(&mut self) {

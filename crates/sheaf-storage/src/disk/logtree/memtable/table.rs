@@ -108,7 +108,7 @@ impl TableMem {
     }
 
     /// Records that a snapshot at `visible` saw no key from `first` to `last`; see [`Runs::note`].
-    pub(super) fn note_run(&self, first: &[u8], last: &[u8], visible: u64) {
+    pub(super) fn record_run(&self, first: &[u8], last: &[u8], visible: u64) {
         self.runs.note(&self.list, first, last, visible);
     }
 

@@ -103,14 +103,14 @@ impl TreeCursor {
         if let Some(leaf) = &self.leaf {
             let (at, equal) = leaf.shape.lower_bound(leaf.bytes(), key);
             if equal || (at > 0 && at < leaf.shape.count) {
-                return self.stand(at);
+                return self.move_to(at);
             }
         }
         let Some((at, _)) = self.descend_to(key)? else {
             return Ok(false);
         };
         match &self.leaf {
-            Some(leaf) if at < leaf.shape.count => self.stand(at),
+            Some(leaf) if at < leaf.shape.count => self.move_to(at),
             _ => self.next_leaf(),
         }
     }
@@ -120,14 +120,14 @@ impl TreeCursor {
         if let Some(leaf) = &self.leaf {
             let (at, equal) = leaf.shape.lower_bound(leaf.bytes(), key);
             if equal || (at > 0 && at < leaf.shape.count) {
-                return self.stand(if equal { at } else { at - 1 });
+                return self.move_to(if equal { at } else { at - 1 });
             }
         }
         match self.descend_to(key)? {
             None => Ok(false),
-            Some((at, true)) => self.stand(at),
+            Some((at, true)) => self.move_to(at),
             Some((0, false)) => self.prev_leaf(),
-            Some((at, false)) => self.stand(at - 1),
+            Some((at, false)) => self.move_to(at - 1),
         }
     }
 
@@ -150,7 +150,7 @@ impl TreeCursor {
     pub fn next(&mut self) -> Result<bool> {
         match &self.leaf {
             Some(leaf) if self.valid && self.index + 1 < leaf.shape.count => {
-                self.stand(self.index + 1)
+                self.move_to(self.index + 1)
             }
             Some(_) if self.valid => self.next_leaf(),
             _ => Ok(false),
@@ -161,7 +161,7 @@ impl TreeCursor {
     #[inline]
     pub fn prev(&mut self) -> Result<bool> {
         match self.index.checked_sub(1) {
-            Some(index) if self.valid => self.stand(index),
+            Some(index) if self.valid => self.move_to(index),
             None if self.valid => self.prev_leaf(),
             _ => Ok(false),
         }
@@ -207,7 +207,7 @@ impl TreeCursor {
 
     /// Moves to an entry of the leaf.
     #[inline]
-    fn stand(&mut self, index: usize) -> Result<bool> {
+    fn move_to(&mut self, index: usize) -> Result<bool> {
         let Some(leaf) = &self.leaf else {
             return Ok(false);
         };
@@ -219,14 +219,14 @@ impl TreeCursor {
         self.valid = true;
         if entry.extent || self.large.is_some() {
             let pointer = entry.extent.then(|| ExtentPtr::decode(entry.value));
-            return self.stand_on_large(pointer.flatten());
+            return self.load_large(pointer.flatten());
         }
         Ok(true)
     }
 
     #[cold]
     #[inline(never)]
-    fn stand_on_large(&mut self, ptr: Option<ExtentPtr>) -> Result<bool> {
+    fn load_large(&mut self, ptr: Option<ExtentPtr>) -> Result<bool> {
         // Drop the previous value first: two large values at once would take twice the memory.
         self.large = None;
         let Some(ptr) = ptr else {
@@ -327,7 +327,7 @@ impl TreeCursor {
             };
             if level == 0 {
                 self.enter_leaf(page);
-                return self.stand(index);
+                return self.move_to(index);
             }
             ptr = page.shape.child(page.bytes(), index);
             level -= 1;

@@ -57,7 +57,7 @@ impl Output {
     fn allocate(&mut self, need: u64) -> Run {
         if self.chunk.len < need {
             let mut space = self.store.space.lock();
-            space.give_back(
+            space.return_unused(
                 self.owner,
                 std::mem::replace(&mut self.chunk, Run { start: 0, len: 0 }),
             );
@@ -135,7 +135,7 @@ impl Output {
     pub(super) fn settle(&mut self) -> Result<()> {
         self.flush()?;
         let chunk = std::mem::replace(&mut self.chunk, Run { start: 0, len: 0 });
-        self.store.space.lock().give_back(self.owner, chunk);
+        self.store.space.lock().return_unused(self.owner, chunk);
         Ok(())
     }
 

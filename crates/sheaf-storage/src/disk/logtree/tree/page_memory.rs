@@ -114,7 +114,7 @@ impl Pieces {
         self.cold.pop()
     }
 
-    fn give(&mut self, start: NonNull<u8>, bytes: usize) {
+    fn put_back(&mut self, start: NonNull<u8>, bytes: usize) {
         if self.warm.len() < (WARM_BYTES / bytes).clamp(1, WARM_MAX) {
             self.warm.push(start);
             return;
@@ -215,7 +215,7 @@ impl DerefMut for PageBuf {
 impl Drop for Piece {
     fn drop(&mut self) {
         let mut pieces = self.home.by_length[self.granules - 1].lock();
-        pieces.give(self.start, self.granules * PIECE);
+        pieces.put_back(self.start, self.granules * PIECE);
     }
 }
 

@@ -310,7 +310,7 @@ impl Space {
     }
 
     /// Returns what `owner` took and did not use.
-    pub(super) fn give_back(&mut self, owner: Owner, run: Run) {
+    pub(super) fn return_unused(&mut self, owner: Owner, run: Run) {
         if run.len == 0 {
             return;
         }
@@ -531,7 +531,7 @@ mod tests {
                 for need in [amount, 1, amount / 2 + 1] {
                     let run = space.allocate(owner, need, need + amount / 3);
                     prop_assert!(run.len >= need);
-                    space.give_back(owner, Run { start: run.start + need, len: run.len - need });
+                    space.return_unused(owner, Run { start: run.start + need, len: run.len - need });
                     taken.push(Run { start: run.start, len: need });
                 }
                 if what == 0 {

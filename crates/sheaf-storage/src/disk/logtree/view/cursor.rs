@@ -59,7 +59,7 @@ struct Gone {
 }
 
 impl Gone {
-    fn said_by(&mut self, place: usize) {
+    fn contributed_by(&mut self, place: usize) {
         self.place = if self.count == 0 && self.ends.is_none() {
             place
         } else {
@@ -246,7 +246,7 @@ impl<C: Cursor> Merged<C> {
             } else {
                 (last, first)
             };
-            self.sources[gone.place].note_run(first.key(), last.key());
+            self.sources[gone.place].record_run(first.key(), last.key());
         }
         Ok(found)
     }
@@ -273,7 +273,7 @@ impl<C: Cursor> Merged<C> {
                         self.current = Current::Base;
                         return Ok(true);
                     };
-                    gone.said_by(above);
+                    gone.contributed_by(above);
                     self.take_base_out_of(&cover.lo, cover.hi.as_deref())?;
                     continue;
                 }
@@ -290,7 +290,7 @@ impl<C: Cursor> Merged<C> {
                     return Ok(true);
                 }
                 Shown::No => {
-                    gone.said_by(place);
+                    gone.contributed_by(place);
                     if let Some(at) = self.sources[place].at {
                         gone.add(at);
                         self.leave_run(at)?;
@@ -300,7 +300,7 @@ impl<C: Cursor> Merged<C> {
                     }
                 }
                 Shown::NotIn(cover, above) => {
-                    gone.said_by(above);
+                    gone.contributed_by(above);
                     self.take_source_out_of(place, &cover.lo, cover.hi.as_deref());
                 }
             }
@@ -533,7 +533,7 @@ impl<R: Base> LogTreeCursor<R> {
         let replacements = hold.replacements();
         let pinned = hold.pinned.read().clone();
         // SAFETY: the cursor keeps `pinned`, and through it the view, which is not moved; it drops
-        // it after the walk (`suspend`, `go_over`, and the order of the fields).
+        // it after the walk (`suspend`, `switch_view`, and the order of the fields).
         let merged = unsafe { Merged::new(&pinned.view, table, hold.visible)? };
         Ok(LogTreeCursor {
             merged,
@@ -550,7 +550,7 @@ impl<R: Base> LogTreeCursor<R> {
     fn follow(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
             true => Ok(()),
-            false => self.go_over(true),
+            false => self.switch_view(true),
         }
     }
 
@@ -559,13 +559,13 @@ impl<R: Base> LogTreeCursor<R> {
     fn follow_nowhere(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
             true => Ok(()),
-            false => self.go_over(false),
+            false => self.switch_view(false),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn go_over(&mut self, find: bool) -> Result<()> {
+    fn switch_view(&mut self, find: bool) -> Result<()> {
         let key = (find && self.merged.valid()).then(|| self.merged.key().to_vec());
         let forward = self.merged.forward;
         // If the new view cannot be read, the cursor has no position.

@@ -377,7 +377,7 @@ impl Replay {
             && let Ok(file) = folder.open(&segment::segment_name(last.number), false)
         {
             let identity = self.log_id.wrapping_add(last.number);
-            super::goes_on(&*file, last.bytes, identity, first_seq);
+            super::mark_continued(&*file, last.bytes, identity, first_seq);
         }
         Ok(Log {
             folder,

@@ -19,17 +19,17 @@ use super::cursors::ClientCursor;
 
 /// Result sources that a connection frees after its next reply.
 #[derive(Default)]
-pub struct Leftovers {
+pub struct DeferredDrops {
     sources: Vec<Box<dyn ResultSource>>,
 }
 
-impl Leftovers {
+impl DeferredDrops {
     /// Keeps a result source until the reply has been sent.
     pub fn keep(&mut self, source: Box<dyn ResultSource>) {
         self.sources.push(source);
     }
 
-    /// As [`Leftovers::keep`], for the source of a closed cursor, if there is one.
+    /// As [`DeferredDrops::keep`], for the source of a closed cursor, if there is one.
     pub fn keep_cursor(&mut self, closed: Option<Box<ClientCursor>>) {
         if let Some(cursor) = closed {
             self.keep(cursor.source);

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_rests_once_until_it_is_used() {
+    fn a_cursor_is_suspended_once_until_it_is_used() {
         let (table, suspensions) = (CursorTable::default(), Arc::<AtomicUsize>::default());
         let ids = [(); 3].map(|()| open(&table, &suspensions));
         assert_eq!(table.suspend_idle(Duration::from_secs(3600)), 0);

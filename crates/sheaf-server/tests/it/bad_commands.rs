@@ -1,4 +1,5 @@
-//! Damaged commands from a generator: what is refused has changed nothing, what is carried out did what it says.
+//! Generated malformed commands: a refused command has changed nothing, an accepted one did what
+//! its reply reports.
 //!
 //! ```text
 //!   a command in order (a row of COMMANDS) ── one to three damages ──> reply
@@ -6,8 +7,10 @@
 //!     carried out  the sums of the reply are what the collections gained, lost and kept
 //! ```
 //!
-//! A damage takes a field away, doubles it, gives it another name or a value of another type, or makes it deep.
-//! `SHEAF_BAD_COMMANDS_SEED` and `SHEAF_BAD_COMMANDS` (how many) change the run; a failure names its seed.
+//! A damage removes, duplicates or renames a field, gives it a value of another type, or nests it
+//! deeply.
+//! `SHEAF_BAD_COMMANDS_SEED` and `SHEAF_BAD_COMMANDS` (the number) change the run; a failure names
+//! its seed.
 
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 use sheaf_testkit::differential::setting;
@@ -15,7 +18,7 @@ use sheaf_testkit::differential::setting;
 use super::client::{Client, Reply, command};
 use super::server::Server;
 
-/// A generator of numbers, always the same from the same seed.
+/// A reproducible random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -32,7 +35,7 @@ impl Dice {
     }
 }
 
-/// Commands in order, with every option somewhere.
+/// Valid commands, which together use every option.
 const COMMANDS: &[&str] = &[
     "{bulkWrite: 1, ops: [{insert: 0, document: {_id: 100, n: 1}}, {update: 1, filter: {_id: 1}, updateMods: {$inc: {n: 1}}, upsert: true, hint: {_id: 1}}, {delete: 0, filter: {_id: 2}, collation: {locale: 'en'}}], nsInfo: [{ns: 'gen.a'}, {ns: 'gen.b'}], ordered: true, let: {v: 1}, comment: 'c', maxTimeMS: 60000, $db: 'admin'}",
     "{bulkWrite: 1, ops: [{insert: 1, document: {n: 1}}, {insert: 1, document: {_id: 1}}, {update: 0, filter: {n: {$gt: 1}}, updateMods: {$set: {'l.$[x]': 0}}, multi: true, arrayFilters: [{x: {$gt: 1}}]}, {delete: 1, filter: {n: 3}, multi: true}], nsInfo: [{ns: 'gen.a'}, {ns: 'gen.b'}], ordered: false, errorsOnly: true, cursor: {batchSize: 2}, bypassDocumentValidation: false, $db: 'admin'}",
@@ -90,7 +93,7 @@ fn odd(dice: &mut Dice) -> Value {
     }
 }
 
-/// The value under a hundred documents or arrays, or somewhat fewer or more.
+/// The value nested in about a hundred documents or arrays.
 fn deep(value: Value, dice: &mut Dice) -> Value {
     let key = dice.of(&["$and", "a", "$not", "$expr"]);
     let mut value = value;
@@ -103,7 +106,7 @@ fn deep(value: Value, dice: &mut Dice) -> Value {
     value
 }
 
-/// The fields of a document or array, one of them damaged; `spared` from the front are left as they are.
+/// The fields of a document or array, one of them damaged; the first `spared` are left unchanged.
 fn damage(fields: RawDoc<'_>, spared: usize, array: bool, dice: &mut Dice) -> Vec<(String, Value)> {
     let mut fields: Vec<(String, Value)> = fields
         .iter()
@@ -157,7 +160,7 @@ fn document(fields: Vec<(String, Value)>) -> DocBuf {
     out.finish()
 }
 
-/// The sum over all documents, and how many there are.
+/// A hash over all documents, and their number.
 fn state(client: &mut Client) -> (String, i64) {
     let hash = client.ok(&doc! {"dbHash": 1, "$db": "gen"});
     let stats = client.ok(&doc! {"dbStats": 1, "$db": "gen"});
@@ -171,8 +174,8 @@ fn int(reply: &Reply, name: &str) -> i64 {
     value.unwrap_or(0)
 }
 
-/// Documents that the command says it added or (negative) removed, and those it says it changed.
-fn told(name: &str, reply: &Reply) -> (i64, i64) {
+/// The number of documents that the reply reports as added (negative: removed), and as changed.
+fn reported(name: &str, reply: &Reply) -> (i64, i64) {
     let listed = |field: &str| match reply.body.get(field) {
         Some(RawValue::Array(list)) => list.count() as i64,
         _ => 0,
@@ -194,7 +197,7 @@ fn told(name: &str, reply: &Reply) -> (i64, i64) {
                 .and_then(|last| last.get("n")?.as_i64_exact())
                 .unwrap_or(0);
             match last.and_then(|last| last.get("updatedExisting")) {
-                // What an update of the same values changed it does not say.
+                // An update that sets the same values does not report a change.
                 Some(RawValue::Boolean(true)) => (0, n),
                 Some(_) => (n, 0),
                 None => (-n, 0),
@@ -256,7 +259,7 @@ fn damaged_commands() {
         let after = state(&mut client);
         if reply.is_ok() {
             done += 1;
-            let (added, changed) = told(&name, &reply);
+            let (added, changed) = reported(&name, &reply);
             assert_eq!(after.1 - before.1, added, "{shown}\n{:?}", reply.body);
             if added == 0 && changed == 0 && int(&reply, "nInserted") == 0 {
                 assert_eq!(after.0, before.0, "{shown}\n{:?}", reply.body);
@@ -266,7 +269,7 @@ fn damaged_commands() {
             }
         } else {
             refused += 1;
-            // 1: an internal error; 8: an unknown one.
+            // 1: internal error; 8: unknown error.
             assert!(
                 !matches!(reply.code(), 0 | 1 | 8),
                 "{shown}\n{:?}",
@@ -281,7 +284,7 @@ fn damaged_commands() {
             before = state(&mut client);
         }
     }
-    // Damage of both kinds: what is refused, and what still is a command.
+    // Enough commands are refused, and enough are still valid.
     assert!(
         refused > rounds / 4 && done > rounds / 20,
         "{refused} refused, {done} done"

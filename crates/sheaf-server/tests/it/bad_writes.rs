@@ -1,13 +1,14 @@
-//! Malformed writes from a generator: the right code, nothing changed, and the other statements of a batch carried
-//! out as ordered or unordered demands.
+//! Generated malformed writes: the right code, no change, and the other statements of a batch
+//! executed as ordered or unordered requires.
 //!
 //! ```text
 //!   a kind of mistake (a row of KINDS) x fields, values, harmless company, place in the batch, ordered or not
 //!     ── update ──> code of its write error          ── findAndModify ──> code of the command
 //! ```
 //!
-//! The kinds are what the manual says of each operator and option, one at a time. `SHEAF_BAD_WRITES_SEED` and
-//! `SHEAF_BAD_WRITES` (how many batches) change the run; a failure names its seed.
+//! The kinds follow the manual's rules of each operator and option, one at a time.
+//! `SHEAF_BAD_WRITES_SEED` and
+//! `SHEAF_BAD_WRITES` (the number of batches) change the run; a failure names its seed.
 
 use sheaf_bson::json::{parse, shell_doc};
 use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawValue, Value, doc};
@@ -28,11 +29,11 @@ const IMMUTABLE: i64 = 66;
 const INVALID_OPTIONS: i64 = 72;
 const DUPLICATE_KEY: i64 = 11000;
 
-/// Documents 0 to 7 are for mistakes, those from here on for statements that are in order.
+/// Documents 0 to 7 are targets of malformed statements, those from here on of valid ones.
 const GOOD: i32 = 100;
 const DOCUMENTS: i32 = 8;
 
-/// A generator of numbers, always the same from the same seed.
+/// A reproducible random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -57,7 +58,7 @@ impl Dice {
     }
 }
 
-/// What every document has: a field of each type.
+/// The fields of every document: one of each type.
 const FIELDS: &str = "n: 5, l: NumberLong(7), d: 1.5, dec: NumberDecimal('2.5'), s: 'text', b: true, nul: null, \
     date: ISODate('2024-01-01T00:00:00Z'), id: ObjectId('0123456789abcdef01234567'), re: /a/, \
     big: NumberLong('9223372036854775807'), arr: [1, 2, 3], docs: [{x: 1, y: 2}, {x: 3, y: 4}], \
@@ -99,7 +100,7 @@ const VALUES: &[&str] = &[
     "NumberLong(1)",
     "MinKey",
 ];
-/// Operators that take a field and any value of a kind they like.
+/// Operators that take a field and a value.
 const FIELD_OPERATORS: &[&str] = &[
     "$set",
     "$setOnInsert",
@@ -127,14 +128,14 @@ const OPERATORS: &[&str] = &[
     "$bit",
 ];
 
-/// A statement's parts as text; `q` is of one document.
+/// The parts of a statement as text; its filter selects one document.
 #[derive(Default)]
 struct Bad {
     update: String,
     array_filters: Option<String>,
     /// Further parts of the filter.
     also: &'static str,
-    /// Further options; findAndModify has no such mistake then.
+    /// Further options; if there are any, the mistake does not apply to findAndModify.
     options: &'static str,
     code: i64,
 }
@@ -158,7 +159,7 @@ impl Bad {
 
 type Kind = (&'static str, fn(&mut Dice) -> Bad);
 
-/// One operator on one field, with something harmless before or behind it.
+/// One operator on one field, with a valid field before or after it.
 fn on_field(dice: &mut Dice, code: i64, operator: &str, field: &str, argument: &str) -> Bad {
     let fields = match dice.below(4) {
         0 if operator != "$rename" => match operator {
@@ -171,7 +172,7 @@ fn on_field(dice: &mut Dice, code: i64, operator: &str, field: &str, argument: &
         _ => format!("'{field}': {argument}"),
     };
     let wrong = format!("'{operator}': {{{fields}}}");
-    // An operator that is in order does not save the one that is not, wherever it stands.
+    // A valid operator does not make the invalid one acceptable, whatever their order.
     let (company, own) = match operator {
         "$set" => ("$max: {extra: 3}", "$max"),
         _ => ("$set: {extra: 3, 'more.of': [1]}", "$set"),
@@ -628,7 +629,7 @@ fn prepare(client: &mut Client) {
     client.ok(&command(indexes));
 }
 
-/// Indexes are what a rebuild would make of the documents.
+/// Checks that every index equals one rebuilt from the documents.
 fn assert_valid(client: &mut Client) {
     let report = client.ok(&command("{validate: 'c', full: true}"));
     assert!(
@@ -660,8 +661,8 @@ fn write_errors(reply: &DocBuf) -> Vec<(usize, i64)> {
     errors.map_or_else(Vec::new, |errors| errors.iter().map(error).collect())
 }
 
-/// A batch in which some statements are malformed: as documents, what each must answer, and how many of the
-/// others are carried out.
+/// A batch with some malformed statements: the documents, the expected error of each, and how many
+/// of the others are executed.
 struct Batch {
     ordered: bool,
     statements: Vec<(DocBuf, Option<i64>)>,
@@ -677,7 +678,7 @@ impl Batch {
             .collect()
     }
 
-    /// Statements that are in order and carried out.
+    /// The number of valid statements that are executed.
     fn expected_done(&self) -> usize {
         let up_to = match (self.ordered, self.expected_errors().first()) {
             (true, Some((at, _))) => *at,
@@ -715,7 +716,7 @@ fn update_statement(bad: &Bad, id: usize) -> DocBuf {
 }
 
 #[test]
-fn malformed_updates_change_nothing_and_say_why() {
+fn malformed_updates_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     prepare(&mut client);
@@ -738,7 +739,7 @@ fn malformed_updates_change_nothing_and_say_why() {
                 batch.shown.push("(in order)".into());
                 continue;
             }
-            // Every kind comes, whatever the dice say.
+            // Every kind occurs, whatever the random numbers.
             let at = match place {
                 0 => number as usize % KINDS.len(),
                 _ => dice.below(KINDS.len()),
@@ -750,7 +751,7 @@ fn malformed_updates_change_nothing_and_say_why() {
             batch
                 .shown
                 .push(format!("{kind}: {}", shell_doc(statement.as_raw())));
-            // findAndModify says the same as one statement does.
+            // findAndModify reports what a single statement reports.
             if bad.options.is_empty() {
                 let find = doc! {"findAndModify": "c", "$db": "test", "query": statement.get("q").unwrap()};
                 let mut find = DocBuilder::from_doc(find.as_raw());
@@ -808,7 +809,7 @@ fn malformed_updates_change_nothing_and_say_why() {
         "{malformed} malformed, {good} in order"
     );
 
-    // Not one byte is logged for statements that are all malformed.
+    // Malformed statements log no bytes.
     let before = log_bytes(&mut client);
     for (at, (kind, make)) in KINDS.iter().enumerate() {
         let bad = make(&mut Dice(seed + at as u64));
@@ -830,7 +831,7 @@ fn malformed_updates_change_nothing_and_say_why() {
 }
 
 #[test]
-fn malformed_deletes_and_inserts_change_nothing_and_say_why() {
+fn malformed_deletes_and_inserts_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     prepare(&mut client);
@@ -929,9 +930,9 @@ fn malformed_deletes_and_inserts_change_nothing_and_say_why() {
     assert_eq!(documents(&mut client), before);
 }
 
-/// Requests that are wrong as a whole are refused before any of their statements is carried out.
+/// A malformed request is refused before any of its statements is executed.
 #[test]
-fn a_malformed_request_carries_out_none_of_its_statements() {
+fn a_malformed_request_executes_no_statement() {
     let server = Server::start();
     let mut client = server.client();
     prepare(&mut client);

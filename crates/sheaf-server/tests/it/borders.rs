@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sheaf_testkit::borders::{Rules, Upward, check};
 
-/// From what every file may import to what no other file imports.
+/// From folders that every file may import to folders that no other file imports.
 const ORDER: &[&str] = &[
     "lib.rs guard.rs host/ client.rs api_parameters.rs command_facts.rs command/fields.rs",
     "command/stage_facts.rs command/read_concern.rs",
@@ -13,20 +13,20 @@ const ORDER: &[&str] = &[
     "engine.rs open.rs",
     "write_concern.rs op_report.rs repl/ observe/shown.rs",
     "rw_concern_defaults.rs",
-    // What outlives a command.
+    // State that outlives a command.
     "session/",
     "observe/",
     "jobs/schedule.rs",
-    // What all connections share, and what one keeps.
+    // State shared by all connections, and of one connection.
     "server.rs",
     "connection.rs",
-    // What runs without a client.
+    // Work without a client.
     "jobs/",
-    // One command: its arguments and what its handler has in hand.
+    // One command: its arguments and its context.
     "command/request.rs command/cluster_time.rs",
     "command/generic_arguments.rs",
     "command/context.rs",
-    // The handlers and the table of them.
+    // The handlers and the command table.
     "command/",
     "command/mod.rs command/dispatch.rs",
     "assemble.rs client_session.rs",

@@ -1,4 +1,4 @@
-//! The cluster time as clients see it: on a plain server, with no set-up.
+//! The cluster time as clients see it, on a server without a replica set.
 
 use std::path::Path;
 
@@ -40,12 +40,12 @@ fn insert(client: &mut Client, id: i32) -> Timestamp {
 }
 
 #[test]
-fn times_of_a_plain_server() {
+fn times_on_a_server_without_a_replica_set() {
     let server = Server::start();
     let mut client = server.client();
     script(
         &mut client,
-        // Those without sessions are told nothing, as by a standalone.
+        // Clients without sessions receive no times, as from a standalone.
         &[
             (
                 "{insert: 'c', documents: [{_id: 0}]}",
@@ -60,7 +60,7 @@ fn times_of_a_plain_server() {
     let first = insert(&mut client, 1);
     let second = insert(&mut client, 2);
     assert!(second > first);
-    // Reading is told the newest commit, and so is who is refused.
+    // Reads and refused commands return the time of the newest commit.
     for text in [
         format!("{{find: 'c', {SESSION}}}"),
         format!("{{find: 'c', filter: {{$none: 1}}, {SESSION}}}"),
@@ -72,7 +72,7 @@ fn times_of_a_plain_server() {
             assert_eq!(operation_time(&reply), second, "{text}");
         }
     }
-    // A client gives back what it was given.
+    // A client returns the cluster time that it received.
     let reply = client.run(&command(&format!("{{ping: 1, {SESSION}}}")));
     let Some(RawValue::Document(gossip)) = reply.body.get("$clusterTime") else {
         panic!("{:?}", reply.body);
@@ -105,7 +105,7 @@ fn reading_after_a_time() {
         (after(written, ", level: 'local'"), "{ok: 1.0}"),
         (after(written, ", level: 'majority'"), "{ok: 1.0}"),
         (after(written, ", level: 'snapshot'"), "{ok: 1.0}"),
-        // Writes and changes of the catalog may wait too.
+        // Writes and DDL may wait too.
         (
             after(written, "").replace("find: 'c'", "insert: 'c', documents: [{_id: 2}]"),
             "{ok: 1.0, n: 1}",
@@ -114,7 +114,7 @@ fn reading_after_a_time() {
             after(written, "").replace("find: 'c'", "create: 'd'"),
             "{ok: 1.0}",
         ),
-        // A time that nobody can have been told of.
+        // A time that no client can have received.
         (
             after(later(60), ""),
             "{ok: 0.0, code: 72, codeName: 'InvalidOptions'}",
@@ -143,13 +143,13 @@ fn reading_after_a_time() {
             "{ok: 0.0, code: 14, codeName: 'TypeMismatch'}",
         ),
         (find("afterClusterTime: 5"), "{ok: 0.0, code: 14}"),
-        // One that the client has from elsewhere, and says so.
+        // A time from another server, sent as `$clusterTime` too.
         (
             after(later(60), "").replace("find: 'c'", &format!("find: 'c', {}", gossip(later(60)))),
             "{ok: 1.0}",
         ),
         (after(later(60), ""), "{ok: 1.0}"),
-        // What is not a cluster time.
+        // Values that are not a cluster time.
         ("{ping: 1, $clusterTime: 5}".into(), "{ok: 0.0, code: 14}"),
         (
             "{ping: 1, $clusterTime: {clusterTime: 5}}".into(),
@@ -199,7 +199,7 @@ fn a_snapshot_of_the_newest_time() {
     script(
         &mut client,
         &[
-            // Kept since it was read first.
+            // Kept since its first read.
             (&find(first), &one),
             (
                 &find(second),
@@ -212,7 +212,7 @@ fn a_snapshot_of_the_newest_time() {
 }
 
 #[test]
-fn times_go_on_after_the_server_was_killed() {
+fn times_continue_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut last = Timestamp {
         time: 0,
@@ -226,7 +226,7 @@ fn times_go_on_after_the_server_was_killed() {
         let now = insert(&mut client, round);
         assert!(now > last);
         last = now;
-        // Dropped, it is killed.
+        // Dropping the server closes it.
     }
 }
 

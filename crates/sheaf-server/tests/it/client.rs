@@ -1,4 +1,4 @@
-//! A client of a server in this process, and commands written as a shell would.
+//! A client of a server in this process, and commands in shell notation.
 
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -7,10 +7,10 @@ use sheaf_bson::json::{parse_doc, shell_doc};
 use sheaf_bson::{DocBuf, DocBuilder, RawValue};
 use sheaf_server::Session;
 
-/// Address space for the stack that commands run on, as a connection's.
+/// Stack size of the thread that runs commands, equal to a connection's.
 const STACK_BYTES: usize = 4 << 20;
 
-/// One session, on a thread of its own as a connection is.
+/// One session on a dedicated thread, as on a connection.
 pub struct Client {
     commands: Option<mpsc::Sender<DocBuf>>,
     replies: mpsc::Receiver<DocBuf>,
@@ -109,7 +109,7 @@ impl Drop for Client {
     }
 }
 
-/// A command written as a shell would.
+/// A command in shell notation.
 pub fn command(text: &str) -> DocBuf {
     let command = parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let mut out = DocBuilder::from_doc(command.as_raw());

@@ -1,4 +1,4 @@
-//! The command table is the only place that knows commands by name.
+//! The command table is the only list of commands by name.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sheaf_server::command::{find, is_compressible, rows};
 use sheaf_server::command_facts::{Kind, Names, Target, Waits};
 
-/// Places where two names of commands stand next to each other and mean something else.
+/// Adjacent command names that are allowed because they mean something else.
 const ALLOWED: &[(&str, &str, &str)] = &[
     (
         "sheaf-server/src/observe/metrics.rs",
@@ -45,7 +45,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Neighbouring string literals of `text` with nothing but a separator between them.
+/// Adjacent string literals of `text` that only a separator divides.
 fn neighbours(text: &str) -> Vec<(&str, &str, &str)> {
     let parts: Vec<&str> = text.split('"').collect();
     let mut pairs = Vec::new();
@@ -59,7 +59,7 @@ fn neighbours(text: &str) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn no_list_of_commands_is_kept_elsewhere() {
+fn no_other_list_of_commands_exists() {
     let mut names = HashSet::new();
     for row in rows() {
         names.insert(row.command.name);
@@ -71,7 +71,7 @@ fn no_list_of_commands_is_kept_elsewhere() {
     }
     assert!(
         files.len() > 100,
-        "the sources are not where they should be"
+        "the sources are not in the expected place"
     );
     let mut wrong = Vec::new();
     for file in files {
@@ -118,7 +118,7 @@ fn no_list_of_commands_is_kept_elsewhere() {
 }
 
 #[test]
-fn the_columns_agree_with_each_other() {
+fn columns_are_consistent() {
     let mut names = HashSet::new();
     for row in rows() {
         let command = &row.command;

@@ -1,4 +1,4 @@
-//! `compact`: space goes back to the file system, and the documents stay.
+//! `compact` releases space to the file system and keeps the documents.
 
 use sheaf_bson::RawValue;
 
@@ -14,7 +14,7 @@ fn number(client: &mut super::client::Client, text: &str, field: &str) -> i64 {
 }
 
 #[test]
-fn free_space_goes_back() {
+fn free_space_is_released() {
     let server = Server::start();
     let mut client = server.client();
     let filler = "x".repeat(5000);
@@ -49,14 +49,14 @@ fn free_space_goes_back() {
                 "{compact: 'c', dryRun: 'yes'}",
                 "{ok: 0.0, codeName: 'TypeMismatch'}",
             ),
-            // More is asked for than there is.
+            // A target larger than the free space.
             (
                 "{compact: 'c', freeSpaceTargetMB: 100000}",
                 "{ok: 1.0, bytesFreed: 0}",
             ),
         ],
     );
-    // What was deleted is in the tree once a compaction, or a checkpoint before it, has brought it there.
+    // Deletes reach the tree with a compaction or a checkpoint before it.
     let path = server.folder().join("sheaf/tree");
     let length = || std::fs::metadata(&path).unwrap().len() as i64;
     let first = number(
@@ -92,7 +92,7 @@ fn free_space_goes_back() {
 }
 
 #[test]
-fn the_primary_of_a_set_wants_it_said() {
+fn a_primary_requires_force() {
     let server = Server::start_with(&["--replSet", "rs"]);
     let mut client = server.client();
     client.ok(&command("{replSetInitiate: {}, $db: 'admin'}"));

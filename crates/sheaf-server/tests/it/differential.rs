@@ -1,5 +1,5 @@
-//! The rounds of the database's differential test, against a server over its
-//! socket: commands, cursors of several batches and replies are in the loop.
+//! The rounds of the database's differential test, run against a server over its socket: this
+//! includes commands, cursors with several batches, and replies.
 //!
 //! `SHEAF_DIFF_SEED` and `SHEAF_DIFF_ROUNDS` set where the seeds begin and how many rounds run.
 
@@ -12,11 +12,12 @@ use super::server::Server;
 
 type Checked = Result<(), String>;
 
-/// Refusals that indexes cause: parallel arrays, duplicate keys, what cannot be a key, and likes of one that exists.
+/// Errors that indexes cause: parallel arrays, duplicate keys, values that cannot be keys, and
+/// conflicts with existing indexes.
 const REFUSED_BY_INDEXES: [i64; 8] = [171, 11000, 16746, 67, 85, 86, 16766, 201];
 
 #[test]
-fn what_clients_get_never_depends_on_indexes() {
+fn replies_never_depend_on_indexes() {
     let server = Server::start();
     let mut client = server.client();
     let mut number = 0;
@@ -30,7 +31,7 @@ fn what_clients_get_never_depends_on_indexes() {
             finds: 0,
         };
         if number % 2 == 0 {
-            // Records in the order of _id, which is that of insertion.
+            // Records are in the order of _id, which is the order of insertion.
             session.command(&doc! {
                 "create": session.collection.as_str(), "$db": "test",
                 "clusteredIndex": {"key": {"_id": 1}, "unique": true}
@@ -46,13 +47,13 @@ fn what_clients_get_never_depends_on_indexes() {
 struct Session<'c> {
     client: &'c mut Client,
     collection: String,
-    /// What must be in it.
+    /// Its expected content.
     docs: Vec<DocBuf>,
     finds: i32,
 }
 
 impl Session<'_> {
-    /// Runs a command; the reply's body, also of a refusal.
+    /// Runs a command; returns the body of the reply, also if it is an error.
     fn command(&mut self, command: &DocBuf) -> DocBuf {
         self.client.run(command).body
     }
@@ -77,9 +78,9 @@ impl Session<'_> {
                 Step::Delete { filter, multi } => self.delete(filter, *multi),
                 Step::Insert(docs) => self.insert(docs),
                 Step::Projected { filter, projection } => self.projected(filter, projection),
-                // Compared within the database; a server carries them to it as they are.
+                // Compared by the database's test; the server passes pipelines on unchanged.
                 Step::Pipeline(_) => Ok(()),
-                Step::By(..) => Err("rounds over the socket have no collations".to_owned()),
+                Step::By(..) => Err("rounds over the socket do not use collations".to_owned()),
             };
             done.map_err(|e| format!("{e}\n  in {step:?}"))?;
         }
@@ -134,7 +135,7 @@ impl Session<'_> {
             Ok(docs) => Ok(docs.as_slice()),
             Err(code) => Err(*code as i32),
         };
-        // Covered projections give fields in the order of the index.
+        // Covered projections return fields in the order of the index.
         model::check(&self.docs, query, got)
             .or_else(|_| model::check_in_any_field_order(&self.docs, query, got))?;
         let mut count = sheaf_bson::DocBuilder::new();
@@ -152,7 +153,7 @@ impl Session<'_> {
         }
     }
 
-    /// All batches of a find, or the code of its refusal.
+    /// All batches of a find, or its error code.
     fn all(&mut self, query: &Query, batch_size: i32) -> Result<Vec<DocBuf>, i64> {
         let mut found = Vec::new();
         let mut reply = self.command(&doc! {
@@ -183,7 +184,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same documents with and without indexes.
+    /// A projection returns the same documents with and without indexes.
     fn projected(&mut self, filter: &DocBuf, projection: &DocBuf) -> Checked {
         let mut gives = |hint: DocBuf| {
             let reply = self.command(&doc! {

@@ -1,5 +1,5 @@
-//! Cursors that nobody asks for: each gives the documents of its moment whenever its client comes back, and
-//! together they hold no more of memory than the server may have.
+//! Idle cursors: each returns the documents of its snapshot whenever its client continues, and
+//! together they stay within the server's memory limit.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const DOCUMENTS: i64 = 2000;
 const ROUNDS: i64 = 12;
 const LIMIT: i64 = 64 << 20;
 
-/// What is opened in each round, and how many documents it gives.
+/// The cursors opened in each round, and how many documents each returns.
 const OPENED: [(&str, i64); 6] = [
     ("{find: 'c', batchSize: 2}", DOCUMENTS),
     ("{find: 'c', sort: {_id: -1}, batchSize: 3}", DOCUMENTS),
@@ -20,7 +20,7 @@ const OPENED: [(&str, i64); 6] = [
         "{find: 'c', filter: {a: {$in: [1, 4]}}, batchSize: 2}",
         DOCUMENTS / 5,
     ),
-    // Sorted in memory, from documents that were read in the first round.
+    // Sorted in memory; the documents were read when the cursor was opened.
     (
         "{find: 'c', projection: {v: 1}, sort: {v: 1, a: -1}, limit: 100, batchSize: 2}",
         100,
@@ -80,7 +80,7 @@ fn memory_most(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn they_give_the_documents_of_their_moment_and_hold_no_memory() {
+fn idle_cursors_keep_their_snapshot_and_hold_no_memory() {
     let server = Server::start_with(&["--cacheSizeGB", "0.0625"]);
     let mut client = server.client();
     let filler = "x".repeat(4000);
@@ -101,7 +101,8 @@ fn they_give_the_documents_of_their_moment_and_hold_no_memory() {
     ));
     let mut cursors = Vec::new();
     for version in 0..ROUNDS {
-        // One update an operation of memory: values are whole there, and a round is a good eighth of the limit.
+        // One update per round. With the memory engine values are whole, and a round takes about an
+        // eighth of the limit.
         let update = format!(
             "{{update: 'c', updates: [{{q: {{}}, u: {{$set: {{v: {}}}}}, multi: true}}]}}",
             version + 1
@@ -118,14 +119,14 @@ fn they_give_the_documents_of_their_moment_and_hold_no_memory() {
             assert_ne!(cursor.id, 0);
             cursors.push(cursor);
         }
-        // Long enough that all are found to be idle.
+        // Long enough for all cursors to be found idle.
         std::thread::sleep(Duration::from_millis(450));
         client.ok(&command(&update));
     }
     let most = memory_most(&mut client);
     assert!(most <= LIMIT + LIMIT / 4, "{most}");
     for mut cursor in cursors {
-        // A batch, idle again, and then all.
+        // One batch, idle again, then everything.
         for size in [1, 100_000] {
             while cursor.id != 0 && (size > 1 || cursor.given < 5) {
                 let more = format!(

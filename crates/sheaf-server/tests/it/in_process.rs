@@ -1,4 +1,4 @@
-//! Commands without a connection: errors, cursors, transactions, panics of no kind.
+//! Commands without a connection: errors, cursors, transactions, and no panics.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ fn errors_are_replies() {
     assert_eq!(code(session, "{}"), 59);
     assert_eq!(code(session, "{find: 'c', filter: {$no: 1}}"), 2);
     assert_eq!(code(session, "{listDatabases: 1}"), 13);
-    // The program that embeds the server decides when it stops.
+    // The embedding program decides when the server stops.
     let shutdown = parse_doc("{shutdown: 1}").unwrap();
     let reply = session.run("admin", shutdown.as_raw());
     assert_eq!(reply.get("code"), Some(RawValue::Int32(20)), "{reply:?}");
@@ -143,7 +143,7 @@ fn two_users_with_one_id_have_two_sessions() {
         )
     };
     ok(session, &statement('A', 1, true));
-    // Under one session the second start would be refused.
+    // In one session the second start would be refused.
     ok(session, &statement('B', 2, true));
     ok(session, &statement('A', 3, false));
     let refused = statement('C', 4, false).replace("subType: '00'", "subType: '04'");

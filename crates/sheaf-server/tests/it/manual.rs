@@ -1,4 +1,4 @@
-//! docs/manual/commands.md is written from the command table, and this keeps it so.
+//! docs/manual/commands.md is generated from the command table; this test keeps it current.
 //!
 //! `SHEAF_BLESS=1 cargo test -p sheaf-server --test it manual` rewrites the page.
 
@@ -104,7 +104,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Commands\n\n\
          Written by a test from the command table. The arguments are those of MongoDB's manual;\n\
-         COMPAT.md tells which commands, stages and operators are absent.\n\n\
+         COMPAT.md lists which commands, stages and operators are absent.\n\n\
          Privileges are recorded for access control and are not enforced yet.\n\
          All commands take the read concerns `local`, `available` and `majority`.\n",
     );

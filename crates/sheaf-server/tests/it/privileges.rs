@@ -1,4 +1,4 @@
-//! What a user must be allowed, by a command's arguments.
+//! The privileges that a command requires, by its arguments.
 
 use sheaf_bson::json::parse_doc;
 use sheaf_server::command::find;
@@ -41,7 +41,7 @@ fn of_commands() {
             "{update: 'c', updates: [{q: {}, u: {}, upsert: true}]}",
             "find d.c, update d.c, insert d.c",
         ),
-        // The statements came as a sequence, which is not looked into.
+        // The statements came as a document sequence, which is not examined.
         ("{update: 'c'}", "find d.c, update d.c, insert d.c"),
         ("{findAndModify: 'c', remove: true}", "find d.c, remove d.c"),
         (

@@ -1,7 +1,7 @@
-//! What is wrong with a command is said by code, and the server goes on.
+//! Invalid commands are refused with a code, and the server continues.
 //!
-//! One row a mistake: the command, the code that MongoDB gives, and a part of
-//! the message that a reader needs. The connection is the same throughout.
+//! One row per mistake: the command, MongoDB's code, and a part of the message that a reader needs.
+//! The connection is the same throughout.
 
 use sheaf_bson::json::parse_doc;
 use sheaf_bson::{DocBuf, DocBuilder, doc};
@@ -11,7 +11,7 @@ use super::server::Server;
 
 type Row = (&'static str, i64, &'static str);
 
-/// A command written as a shell would, to a database.
+/// A command in shell notation, to a database.
 fn on(db: &str, command: &str) -> DocBuf {
     let command = parse_doc(command).unwrap_or_else(|e| panic!("{command}: {e}"));
     let mut out = DocBuilder::from_doc(command.as_raw());
@@ -479,10 +479,10 @@ fn collections_indexes_and_cursors() {
             ("{hello: 1, compression: 5}", 14, "compression"),
         ],
     );
-    // The other direction: dropping what is not there is fine.
+    // Dropping what does not exist succeeds.
     assert!(client.run(&on("test", "{drop: 'nosuch'}")).is_ok());
     assert!(client.run(&on("nosuch", "{dropDatabase: 1}")).is_ok());
-    // Only create says that a collection exists, and only when it differs.
+    // create reports an existing collection, and only if the options differ.
     client.ok(&on("test", "{create: 'c'}"));
     client.fails(&on("test", "{renameCollection: 'test.c', to: 'test.x'}"));
 }

@@ -1,4 +1,4 @@
-//! A server in this process, in a temporary folder: what most tests run their commands on.
+//! A server in this process on a temporary folder, used by most tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::client::Client;
 pub struct Server {
     server: Arc<sheaf_server::Server>,
     folder: PathBuf,
-    /// `None` when the folder belongs to the test.
+    /// `None` if the folder belongs to the test.
     _own_folder: Option<TempDir>,
 }
 
 impl Server {
-    /// A server with a folder of its own.
+    /// A server on a new folder.
     pub fn start() -> Server {
         Server::start_with(&[])
     }
 
-    /// A server with a folder of its own and these options, spelled as on the command line.
+    /// A server on a new folder with these options, spelled as on the command line.
     pub fn start_with(options: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().to_path_buf();
         Server::open(&path, options, Some(folder))
     }
 
-    /// A server on a folder of the test's, to be started on it again later.
+    /// A server on the test's folder, which can be restarted on it.
     pub fn start_on(folder: &Path, options: &[&str]) -> Server {
         Server::open(folder, options, None)
     }
@@ -66,7 +66,7 @@ impl Server {
         Client::new(&self.server)
     }
 
-    /// Its data folder.
+    /// Returns its data folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -81,7 +81,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.server.interrupt();
         let at_rest = self.server.close();
-        assert!(at_rest || std::thread::panicking(), "the data is at rest");
+        assert!(
+            at_rest || std::thread::panicking(),
+            "the database is closed"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! What sessions, transactions and retryable writes refuse: codes and labels, as the manual and the drivers'
-//! specifications have them.
+//! What sessions, transactions and retryable writes refuse: codes and labels of the manual and the
+//! drivers' specifications.
 
 use super::client::{Client, command, script};
 use super::server::Server;
@@ -46,14 +46,14 @@ const NOT_INSIDE: &str =
     "{ok: 0.0, code: 263, codeName: 'OperationNotSupportedInTransaction', errorLabels: '(absent)'}";
 
 #[test]
-fn what_a_transaction_may_hold() {
+fn statements_allowed_in_a_transaction() {
     let server = Server::start();
     let mut client = server.client();
     run(
         &mut client,
         &[("{insert: 'c', documents: [{_id: 1}]}".into(), OK)],
     );
-    // Whatever is refused as a first statement begins nothing.
+    // A first statement that is refused starts no transaction.
     for text in [
         "{count: 'c'",
         "{drop: 'c'",
@@ -87,7 +87,7 @@ fn what_a_transaction_may_hold() {
         &[
             (within("{find: 'c'", 1, 1), TRANSIENT),
             (starts("{find: 'c'", 1, 2), OK),
-            // One statement that is refused leaves the transaction as it was only if it is none of it.
+            // A refused statement leaves the transaction open only if it does not belong to it.
             (
                 within("{find: 'c', readConcern: {level: 'local'}", 1, 2),
                 "{code: 72}",
@@ -103,7 +103,7 @@ fn what_a_transaction_may_hold() {
 }
 
 #[test]
-fn numbers_and_their_order() {
+fn transaction_numbers_increase() {
     let server = Server::start();
     let mut client = server.client();
     let write = |n: i64| {
@@ -116,22 +116,22 @@ fn numbers_and_their_order() {
         &mut client,
         &[
             (write(5), "{n: 1, ok: 1.0}"),
-            // An older number is refused to all.
+            // An older number is always refused.
             (write(4), "{code: 225, codeName: 'TransactionTooOld'}"),
             (starts("{find: 'c'", 1, 4), "{code: 225}"),
             (commit(1, 4), "{code: 225}"),
             (abort(1, 4), "{code: 225}"),
-            // That of a retryable write is no transaction's.
+            // The number of a retryable write cannot start a transaction.
             (
                 starts("{find: 'c'", 1, 5),
                 "{code: 117, codeName: 'ConflictingOperationInProgress'}",
             ),
             (commit(1, 5), "{code: 251}"),
-            // A later one, that was never begun.
+            // A later number that was never started.
             (within("{find: 'c'", 1, 9), TRANSIENT),
             (commit(1, 9), TRANSIENT),
             (abort(1, 9), "{code: 251}"),
-            // A transaction's is no retryable write's.
+            // The number of a transaction cannot be a retryable write's.
             (starts("{find: 'c'", 1, 10), OK),
             (
                 write(10),
@@ -141,7 +141,7 @@ fn numbers_and_their_order() {
             // A write with a later number ends it.
             (write(11), "{n: 1, ok: 1.0}"),
             (commit(1, 10), "{code: 225}"),
-            // Committed is committed, and again; aborted is aborted.
+            // A commit can be repeated; an abort is final.
             (starts("{insert: 'c', documents: [{_id: 100}]", 1, 12), OK),
             (commit(1, 12), OK),
             (commit(1, 12), OK),
@@ -155,7 +155,7 @@ fn numbers_and_their_order() {
             (abort(1, 13), "{code: 251}"),
             (commit(1, 13), TRANSIENT),
             (within("{find: 'c'", 1, 13), TRANSIENT),
-            // Each statement's failure ends it.
+            // A failed statement ends the transaction.
             (
                 starts("{insert: 'c', documents: [{_id: 100}]", 1, 14),
                 "{ok: 1.0, n: 0}",
@@ -167,7 +167,7 @@ fn numbers_and_their_order() {
                 "{code: 2}",
             ),
             (commit(1, 15), TRANSIENT),
-            // Another session knows nothing of it, with whatever number.
+            // Another session does not have the transaction, whatever the number.
             (starts("{insert: 'c', documents: [{_id: 102}]", 1, 16), OK),
             (within("{find: 'c'", 2, 16), TRANSIENT),
             (commit(2, 16), TRANSIENT),
@@ -177,12 +177,12 @@ fn numbers_and_their_order() {
 }
 
 #[test]
-fn what_is_no_transaction_argument() {
+fn invalid_transaction_arguments() {
     let server = Server::start();
     let mut client = server.client();
     let session = lsid(1);
     let rows = [
-        // Retryable writes are these commands alone.
+        // Only these commands are retryable writes.
         (
             format!("{{find: 'c', {session}, txnNumber: NumberLong('1')}}"),
             "{code: 50768}",
@@ -222,7 +222,7 @@ fn what_is_no_transaction_argument() {
             ),
             "{code: 72}",
         ),
-        // An id that is none.
+        // Invalid session ids.
         ("{ping: 1, lsid: 5}".into(), "{code: 14}"),
         ("{ping: 1, lsid: {}}".into(), "{code: 40414}"),
         ("{ping: 1, lsid: {id: 5}}".into(), "{code: 14}"),
@@ -281,11 +281,11 @@ fn cursors_belong_to_sessions_and_transactions() {
         (within(&inside, 2, 1), OK),
         (of(&inside, lsid(2)), "{code: 50740}"),
         (format!("{inside}}}"), "{code: 50737}"),
-        // None of this has closed them.
+        // None of these errors has closed the cursors.
         (format!("{alone}}}"), OK),
         (of(&session, lsid(1)), OK),
         (within(&inside, 2, 1), OK),
-        // A transaction that reads a cursor from outside fails, and its own cursor with it.
+        // Reading an outside cursor fails the transaction and closes its cursors.
         (within(&session, 2, 1), "{code: 50738}"),
         (within(&inside, 2, 1), TRANSIENT),
         (starts("{find: 'c'", 1, 1), OK),

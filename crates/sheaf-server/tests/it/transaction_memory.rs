@@ -1,4 +1,4 @@
-//! Large transactions: what they may hold, what becomes of one that holds more.
+//! Large transactions: their memory limits, and what happens beyond them.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::server::Server;
 const ONE: &str = "0d0d0d0d-0d0d-0d0d-0d0d-0d0d0d0d0d0d";
 const OTHER: &str = "0e0e0e0e-0e0e-0e0e-0e0e-0e0e0e0e0e0e";
 
-/// An insert of so many documents of a megabyte each, from this `_id` on, in a transaction.
+/// An insert of that many documents of one megabyte each, from this `_id` on, in a transaction.
 fn insert(session: &str, first: i32, megabytes: i32, number: i64, starts: bool) -> DocBuf {
     let text = "x".repeat((1 << 20) - 100);
     let mut out = DocBuilder::new();
@@ -42,7 +42,7 @@ fn commit(session: &str, number: i64) -> DocBuf {
     ))
 }
 
-/// A transaction of so many megabytes, from this `_id` on; the last reply of its statements.
+/// A transaction of that many megabytes, from this `_id` on; the last reply of its statements.
 fn fill(client: &mut Client, session: &str, from: i32, megabytes: i32, number: i64) -> Reply {
     let mut done = 0;
     loop {
@@ -85,7 +85,7 @@ fn a_hundred_megabytes_commit_together() {
 }
 
 #[test]
-fn what_is_too_large_leaves_nothing() {
+fn a_too_large_transaction_is_aborted() {
     let server = Server::start_with(&["--setParameter", "transactionMemoryMaxBytes=33554432"]);
     let mut client = server.client();
     script(&mut client, &[("{create: 'c'}", "{ok: 1.0}")]);
@@ -96,7 +96,7 @@ fn what_is_too_large_leaves_nothing() {
         "{:?}",
         reply.body
     );
-    // Trying it again would not help.
+    // The error is permanent, so it has no transient label.
     assert!(!has_transient_label(&reply));
     assert_eq!(held(&mut client), 0);
     assert_eq!(client.run(&commit(ONE, 1)).code(), 251);
@@ -108,13 +108,13 @@ fn what_is_too_large_leaves_nothing() {
             ("{insert: 'c', documents: [{_id: 1}]}", "{n: 1}"),
         ],
     );
-    // Sixteen megabytes are none too many.
+    // Sixteen megabytes are within the limit.
     for (from, number) in [(100, 2), (200, 3), (300, 4)] {
         assert!(fill(&mut client, ONE, from, 16, number).is_ok());
         assert!(client.run(&commit(ONE, number)).is_ok());
     }
     script(&mut client, &[("{count: 'c'}", "{n: 49}")]);
-    // What is asked for in one statement counts no less.
+    // A single statement is limited in the same way.
     let reply = client.run(&command(&format!(
         "{{update: 'c', updates: [{{q: {{}}, u: {{$set: {{b: 1}}}}, multi: true}}], startTransaction: true, {}}}",
         within(ONE, 5)
@@ -125,7 +125,7 @@ fn what_is_too_large_leaves_nothing() {
 }
 
 #[test]
-fn all_together_are_bounded() {
+fn all_transactions_together_are_bounded() {
     let options = ["--setParameter", "transactionMemoryTotalMaxBytes=33554432"];
     let server = Server::start_with(&options);
     let mut client = server.client();
@@ -136,7 +136,7 @@ fn all_together_are_bounded() {
     assert_eq!(reply.code(), 112, "{:?}", reply.body);
     assert!(has_transient_label(&reply));
     assert!(held(&mut client) < 30 << 20);
-    // The first goes on; when it has ended there is room.
+    // The first continues; its end releases memory.
     assert!(client.run(&commit(ONE, 1)).is_ok());
     assert!(fill(&mut other, OTHER, 100, 20, 2).is_ok());
     assert!(other.run(&commit(OTHER, 2)).is_ok());
@@ -144,7 +144,7 @@ fn all_together_are_bounded() {
 }
 
 #[test]
-fn a_transaction_of_several_entries_is_told_in_order() {
+fn a_transaction_of_several_entries_is_streamed_in_order() {
     let server = Server::start();
     let mut client = server.client();
     let opened = client.run(&command(
@@ -184,7 +184,7 @@ fn a_transaction_of_several_entries_is_told_in_order() {
         }
     }
     assert_eq!(ids, (0..40).collect::<Vec<_>>());
-    // Entries of at most sixteen megabytes, one after the other.
+    // Consecutive entries of at most sixteen megabytes.
     assert!(times.is_sorted());
     times.dedup();
     assert_eq!(times.len(), 3);
@@ -199,7 +199,7 @@ fn cursor_id(reply: &Reply) -> i64 {
 }
 
 #[test]
-fn killed_before_the_commit_nothing_of_it_is_there() {
+fn a_transaction_open_at_shutdown_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let count = |folder: &Path, wanted: &str| {
         let server = Server::start_on(folder, &[]);
@@ -209,7 +209,7 @@ fn killed_before_the_commit_nothing_of_it_is_there() {
         assert!(reply.is_ok(), "{:?}", reply.body);
         (server, client)
     };
-    // Dropped, the server is killed.
+    // Dropping the server closes it while the transaction is open.
     drop(count(folder.path(), "{n: 0}"));
     let (server, mut client) = count(folder.path(), "{n: 0}");
     assert!(client.run(&commit(ONE, 1)).is_ok());

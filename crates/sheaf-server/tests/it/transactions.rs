@@ -1,4 +1,4 @@
-//! Sessions and transactions as commands: their numbers, their end, what is refused.
+//! Commands of sessions and transactions: numbers, ends, refusals.
 
 use super::client::{command, script};
 use super::server::Server;
@@ -38,7 +38,7 @@ fn transaction_numbers() {
             "{ok: 0.0, code: 72}",
         ),
         (find(5, ", writeConcern: {w: 1}"), "{ok: 0.0, code: 72}"),
-        // A newer transaction ends the one before.
+        // A newer transaction aborts the previous one.
         (find(6, start), "{ok: 1.0}"),
         (
             find(5, ""),
@@ -46,7 +46,7 @@ fn transaction_numbers() {
         ),
         (find(6, start), "{ok: 0.0, code: 117}"),
         (end("commitTransaction", 5), "{ok: 0.0, code: 225}"),
-        // A commit may be asked for again.
+        // A commit may be repeated.
         (end("commitTransaction", 6), "{ok: 1.0}"),
         (end("commitTransaction", 6), "{ok: 1.0}"),
         (
@@ -61,7 +61,7 @@ fn transaction_numbers() {
             end("commitTransaction", 7),
             "{ok: 0.0, code: 251, codeName: 'NoSuchTransaction'}",
         ),
-        // Arguments that do not fit together.
+        // Contradicting arguments.
         (
             find(8, start).replace("autocommit: false", "autocommit: true"),
             "{ok: 0.0, code: 72}",
@@ -105,7 +105,7 @@ fn transaction_numbers() {
 }
 
 #[test]
-fn a_session_that_ends_gives_its_locks_back() {
+fn a_session_that_ends_releases_its_locks() {
     let lsid = "{id: UUID('02020202-0202-0202-0202-020202020202')}";
     ended_by(&format!("{{endSessions: [{lsid}]}}"));
     ended_by(&format!("{{killSessions: [{lsid}]}}"));
@@ -129,7 +129,7 @@ fn ended_by(command: &str) {
             change(1, &format!(", {}, startTransaction: true", within(2, 1))),
             "{ok: 1.0, nModified: 1}",
         ),
-        // Outside it waits, and goes on when the transaction ends.
+        // A write outside of the transaction waits until the transaction ends.
         (change(2, ", maxTimeMS: 50"), "{ok: 0.0, code: 50}"),
         (command.to_owned(), "{ok: 1.0}"),
         (change(2, ""), "{ok: 1.0, nModified: 1}"),
@@ -147,7 +147,7 @@ fn ended_by(command: &str) {
 }
 
 #[test]
-fn a_client_that_goes_leaves_its_transaction_to_the_time_limit() {
+fn a_disconnected_clients_transaction_ends_at_the_time_limit() {
     let server = Server::start();
     let mut gone = server.client();
     let mut client = server.client();
@@ -167,7 +167,7 @@ fn a_client_that_goes_leaves_its_transaction_to_the_time_limit() {
         ],
     );
     drop(gone);
-    // The key is held until the limit; then it is free.
+    // The key stays locked until the time limit.
     script(
         &mut client,
         &[(
@@ -198,7 +198,7 @@ fn retryable_writes_are_done_once() {
             numbered(insert, 1),
             "{ok: 1.0, n: 2, retriedStmtIds: [0, 1]}",
         ),
-        // More than was asked for the first time: the rest is done.
+        // More statements than the first time: the new ones are executed.
         (
             numbered("insert: 'c', documents: [{_id: 1}, {_id: 2}, {_id: 3}]", 1),
             "{ok: 1.0, n: 3, retriedStmtIds: [0, 1]}",
@@ -225,9 +225,9 @@ fn retryable_writes_are_done_once() {
         ),
         (numbered(delete, 4), "{ok: 1.0, n: 1}"),
         (numbered(delete, 4), "{ok: 1.0, n: 1, retriedStmtIds: [0]}"),
-        // Numbers go up.
+        // Transaction numbers increase.
         (numbered(update, 2), "{ok: 0.0, code: 225}"),
-        // What fails is not remembered as done.
+        // A failed statement is not recorded as done.
         (
             numbered("insert: 'c', documents: [{_id: 2}]", 5),
             "{ok: 1.0, n: 0}",
@@ -250,7 +250,7 @@ fn retryable_writes_are_done_once() {
 }
 
 #[test]
-fn what_was_done_is_remembered_over_a_restart() {
+fn retryable_writes_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_on(folder.path(), &[]);
     let update = format!(
@@ -333,7 +333,7 @@ fn indexes_and_cursors_of_transactions() {
             "{ok: 1.0, n: 0}",
         ),
         ("{validate: 'new'}".into(), "{ok: 1.0, valid: true}"),
-        // Of any other collection, no; what is there already may be asked for.
+        // Not on other collections; creating an existing index is a no-op.
         (inside(index, 2, true), "{ok: 1.0, numIndexesAfter: 2}"),
         (
             inside(
@@ -346,7 +346,7 @@ fn indexes_and_cursors_of_transactions() {
     ];
     let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
     script(&mut client, &rows);
-    // A cursor of a transaction is read inside it.
+    // A cursor of a transaction is read within it.
     let find = command(&inside("find: 'c', batchSize: 1", 3, true));
     let reply = client.run(&find).body;
     let Some(sheaf_bson::RawValue::Document(cursor)) = reply.get("cursor") else {

@@ -1,12 +1,12 @@
-//! What updates log, as the profiler and explain say it: what changed, however large the document is and however
-//! many indexes there are on other fields.
+//! What updates log, as the profiler and explain report it: what changed, however large the
+//! document is and however many indexes there are on other fields.
 
 use sheaf_bson::{DocBuf, RawDoc, RawValue, doc};
 
 use super::client::{Client, command};
 use super::server::Server;
 
-/// What the profiler says of one update.
+/// The profiler's counters of one update.
 #[derive(Debug, PartialEq)]
 struct Cost {
     keys: Option<f64>,
@@ -17,7 +17,7 @@ fn number(doc: RawDoc<'_>, name: &str) -> Option<f64> {
     doc.get(name).and_then(|value| value.as_f64())
 }
 
-/// Updates one document; what explain says before, and the profiler after.
+/// Updates one document; returns the costs that explain predicts and the profiler reports.
 fn cost(client: &mut Client, collection: &str, update: &str) -> (Cost, Cost) {
     let statement =
         format!("{{update: '{collection}', updates: [{{q: {{_id: 1}}, u: {update}}}]}}");
@@ -49,7 +49,7 @@ fn cost(client: &mut Client, collection: &str, update: &str) -> (Cost, Cost) {
     (would, done)
 }
 
-/// Bytes in the engine's log, once it is written.
+/// Size of the engine's log after a flush, in bytes.
 fn log_bytes(client: &mut Client) -> f64 {
     client.ok(&command("{fsync: 1, $db: 'admin'}"));
     let status = client.ok(&command("{serverStatus: 1}"));
@@ -60,7 +60,7 @@ fn log_bytes(client: &mut Client) -> f64 {
 }
 
 fn document(length: usize) -> DocBuf {
-    // No two parts of it are alike.
+    // No two parts of the text are alike.
     let text: String = (0..length as u64)
         .map(|n| char::from(b'a' + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u8 % 26))
         .collect();
@@ -95,8 +95,8 @@ fn an_update_logs_what_it_changes() {
     )));
     client.ok(&command("{profile: 2}"));
 
-    // A counter: the same whatever indexes there are on other fields. Several times, for the number of bytes that
-    // change differs.
+    // A counter costs the same whatever indexes there are on other fields. The sum of several
+    // updates, because the number of changed bytes differs.
     let mut totals = Vec::new();
     for indexes in counts {
         let mut total = 0.0;
@@ -117,7 +117,7 @@ fn an_update_logs_what_it_changes() {
     );
     assert!(most < 128.0, "{totals:?}");
 
-    // Nor does the document's length matter.
+    // The document's length does not matter either.
     for name in ["kb", "more", "mb"] {
         let (would, done) = cost(&mut client, name, "{$inc: {n: 1}}");
         assert_eq!(would, done);
@@ -128,7 +128,7 @@ fn an_update_logs_what_it_changes() {
     let (_, pushed) = cost(&mut client, "array", "{$push: {a: 7}}");
     assert!(pushed.bytes.unwrap() < 160.0, "{pushed:?}");
 
-    // An index on the field: its key goes, another comes.
+    // The field is indexed: one key is removed, one added.
     let (would, done) = cost(&mut client, "indexes8", "{$set: {a: 77}}");
     assert_eq!((would, done.keys), (Cost { ..done }, Some(2.0)));
 

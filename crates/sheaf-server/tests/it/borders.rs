@@ -8,7 +8,7 @@ use sheaf_testkit::borders::{Rules, Upward, check};
 const ORDER: &[&str] = &[
     "lib.rs guard.rs host/ client.rs api_parameters.rs command_facts.rs command/fields.rs",
     "command/stage_facts.rs command/read_concern.rs",
-    // What a server is given: options, the program around it, the log.
+    // What a server is configured with: options, the host program, the log.
     "settings.rs control.rs traffic.rs parameters.rs log/",
     "engine.rs open.rs",
     "write_concern.rs op_report.rs repl/ observe/shown.rs",

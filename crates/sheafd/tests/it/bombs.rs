@@ -1,5 +1,5 @@
-//! Pipelines made to take all memory: each ends with MongoDB's error or with its result, and the server
-//! holds no more than a few times what one stage may.
+//! Pipelines that try to exhaust memory: each ends with MongoDB's error or with its result, and the
+//! server uses at most a few times the limit of one stage.
 //!
 //! ```text
 //!   big    120 documents of a megabyte          many   20,000 documents of 100 bytes
@@ -11,11 +11,11 @@ use super::client::Client;
 use super::server::Server;
 use super::write_commands::command;
 
-/// Resident memory that the server may have taken at most: buffers of the storage, its binary, and the largest
-/// of the pipelines below.
+/// Maximum resident memory of the server: storage buffers, the binary, and the largest of the
+/// pipelines below.
 const RESIDENT_BYTES_MAX: u64 = 1600 << 20;
 
-/// The most memory that the server has had resident so far.
+/// The server's peak resident memory so far.
 fn resident_most(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -54,7 +54,7 @@ fn fill(client: &mut Client) {
     client.ok(&command("{insert: 'one', documents: [{_id: 0}]}"));
 }
 
-/// What must come of a pipeline.
+/// The expected outcome of a pipeline.
 #[derive(Debug)]
 enum Wanted {
     /// The error of this code.
@@ -95,7 +95,7 @@ fn run(client: &mut Client, from: &str, stages: &str) -> Result<DocBuf, i64> {
     }
 }
 
-/// Runs them all on a server of its own.
+/// Runs all of them on a new server.
 fn check(rows: &[(&str, String, Wanted)]) {
     let server = Server::start();
     let mut client = server.client();
@@ -126,7 +126,7 @@ fn row(from: &'static str, stages: &str, wanted: Wanted) -> (&'static str, Strin
     (from, stages.to_owned(), wanted)
 }
 
-/// A document may not pass 16 MB when it leaves a pipeline (10334); within one it may be larger.
+/// A document must not exceed 16 MB when it leaves a pipeline (10334); within one it may be larger.
 #[test]
 fn results_past_sixteen_megabytes() {
     check(&[
@@ -146,7 +146,7 @@ fn results_past_sixteen_megabytes() {
         row("big", "{$limit: 1}, {$project: {t: {$concat: [SSSSS, SSSSS, SSSSS, SSSSS]}}}".replace("SSSSS", "'$s', '$s', '$s', '$s', '$s'").as_str(), Code(10334)),
         row("one", "{$project: {a: {$range: [0, 4000000]}}}", Code(10334)),
         row("one", "{$project: {n: {$size: {$range: [0, 4000000]}}}}", First("{_id: 0, n: 4000000}")),
-        // Documents of 14 MB are sorted on disk, and come one by one.
+        // Documents of 14 MB are sorted on disk and returned one by one.
         row(
             "big",
             "{$limit: 12}, {$set: {s: {$concat: [SSSSS, SSSSS, '$s', '$s', '$s', '$s']}}}, {$sort: {s: 1, _id: -1}}, {$project: {n: {$strLenBytes: '$s'}}}"
@@ -157,7 +157,7 @@ fn results_past_sixteen_megabytes() {
     ]);
 }
 
-/// What one group may hold does not depend on how it is gathered.
+/// The limit of one group does not depend on how its values are collected.
 #[test]
 fn accumulators_past_a_hundred_megabytes() {
     let twice = "{$set: {k: [1, 2, 3]}}, {$unwind: '$k'}, ";
@@ -185,7 +185,7 @@ fn accumulators_past_a_hundred_megabytes() {
         over(&format!("{{$maxN: {{n: 1000, input: {text}}}}}")),
         over("{$topN: {n: 1000, sortBy: {k: 1}, output: '$s'}}"),
     ];
-    // Many that are small each hold no more together.
+    // Many small accumulators have the same limit together.
     let many: Vec<String> = (0..50)
         .map(|n| format!("f{n}: {{$push: {{$substrBytes: ['$s', 0, 100000]}}}}"))
         .collect();
@@ -197,7 +197,7 @@ fn accumulators_past_a_hundred_megabytes() {
     ));
     rows.push(row("big", &format!("{{$bucketAuto: {{groupBy: '$g', buckets: 1, output: {{{many}}}}}}}, {{$project: {{_id: 1}}}}"), Code(146)));
     rows.push(row("big", &format!("{twice}{{$bucketAuto: {{groupBy: '$g', buckets: 1, output: {{all: {{$push: '$s'}}}}}}}}"), Code(146)));
-    // The same over four groups of thirty megabytes each is spilled, and comes.
+    // The same values in four groups of thirty megabytes each are spilled and returned.
     rows.push(row(
         "big",
         "{$group: {_id: '$g', all: {$push: '$s'}}}, {$project: {n: {$size: '$all'}}}, {$sort: {_id: 1}}",
@@ -208,7 +208,7 @@ fn accumulators_past_a_hundred_megabytes() {
         "{$bucketAuto: {groupBy: '$_id', buckets: 1000000}}, {$count: 'n'}",
         First("{n: 20000}"),
     ));
-    // A partition that is the whole collection, seen from each of its documents.
+    // A window of the whole collection for each of its documents.
     let window = "{$setWindowFields: {sortBy: {_id: 1}, output: {all: {$push: '$s', window: {documents: ['unbounded', 'unbounded']}}}}}";
     rows.push(row("big", &format!("{twice}{window}"), Code(5643011)));
     rows.push(row(
@@ -253,7 +253,7 @@ fn joins_past_a_hundred_megabytes() {
             &format!("{}, {{$unwind: '$a'}}, {{$count: 'n'}}", half("a")),
             First("{n: 60}"),
         ),
-        // By fields, with and without an index on the other side.
+        // By fields, with and without an index on the foreign field.
         row(
             "one",
             "{$set: {ids: {$range: [0, 120]}}}, {$lookup: {from: 'big', localField: 'ids', foreignField: '_id', as: 'all'}}",
@@ -264,7 +264,7 @@ fn joins_past_a_hundred_megabytes() {
             "{$set: {gs: [0, 1, 2, 3]}}, {$lookup: {from: 'big', localField: 'gs', foreignField: 'g', as: 'all'}}",
             Code(4568),
         ),
-        // Several beside each other in one document.
+        // Several large arrays in one document.
         row(
             "one",
             &format!(
@@ -320,7 +320,7 @@ fn facets_past_a_hundred_megabytes() {
         row("big", &facets(1, ""), Code(4031700)),
         row("many", &facets(100, ""), Code(4031700)),
         row("big", &facets(2, push), Code(4031700)),
-        // Ten share what eight may hold: each spills.
+        // Ten facets share the memory of eight: each spills.
         row(
             "big",
             &format!("{spilling}, {{$project: {{f9: 1}}}}"),
@@ -417,7 +417,8 @@ fn pipelines_that_are_long() {
     ]);
 }
 
-/// Expressions within expressions: a hundred levels are evaluated, and past what a command may nest it is refused.
+/// Nested expressions: a hundred levels are evaluated; a command beyond the nesting limit is
+/// refused.
 #[test]
 fn expressions_that_are_deep() {
     let server = Server::start();

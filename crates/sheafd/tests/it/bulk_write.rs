@@ -1,4 +1,5 @@
-//! bulkWrite: what each op answers, what ends it, what is refused; again, in transactions, over a crash.
+//! bulkWrite: the result of each op, what ends the command, what is refused; repeated, in
+//! transactions, and after a crash.
 
 use sheaf_bson::json::{parse_doc, shell_doc};
 use sheaf_bson::{DocBuf, RawDoc, doc};
@@ -23,7 +24,7 @@ fn bulk(ops: &str, more: &str) -> DocBuf {
     ))
 }
 
-/// The cursor's documents and the sums of a reply that is ok, as a shell shows them.
+/// The cursor's documents and the totals of a successful reply, in shell notation.
 fn outcome(reply: &DocBuf) -> (Vec<String>, Vec<i64>) {
     assert_eq!(
         reply.get("ok").and_then(|v| v.as_f64()),
@@ -43,7 +44,7 @@ fn outcome(reply: &DocBuf) -> (Vec<String>, Vec<i64>) {
     (docs, sums.collect())
 }
 
-/// Runs a bulkWrite that must answer with these documents and these sums, in the order of [`SUMS`].
+/// Runs a bulkWrite and checks its documents and its totals, which are in the order of [`SUMS`].
 fn answers(client: &mut Client, bulk: &DocBuf, documents: &[&str], sums: [i64; 6]) {
     let reply = client.run(bulk).body;
     let wanted: Vec<String> = documents
@@ -60,7 +61,7 @@ fn answers(client: &mut Client, bulk: &DocBuf, documents: &[&str], sums: [i64; 6
 }
 
 #[test]
-fn one_result_an_op() {
+fn one_result_per_op() {
     let server = Server::start();
     let mut client = server.client();
     answers(
@@ -103,7 +104,7 @@ fn one_result_an_op() {
             ("{count: 'c', $db: 'other'}", "{n: 0}"),
         ],
     );
-    // With errorsOnly what went well has no document.
+    // With errorsOnly successful ops have no document.
     answers(
         &mut client,
         &bulk(
@@ -116,7 +117,7 @@ fn one_result_an_op() {
 }
 
 #[test]
-fn errors_keep_their_places() {
+fn errors_keep_their_indexes() {
     let server = Server::start();
     let mut client = server.client();
     client.ok(&command(
@@ -129,7 +130,7 @@ fn errors_keep_their_places() {
              'E11000 duplicate key error collection: test.a index: _id_ dup key: {{ _id: 1 }}', n: 0}}"
         )
     };
-    // The first error ends an ordered command; in a run of inserts too.
+    // The first error ends an ordered command, also within consecutive inserts.
     let ops = "{insert: 0, document: {_id: 3}}, {insert: 0, document: {_id: 1}}, {insert: 0, document: {_id: 4}}";
     answers(
         &mut client,
@@ -146,7 +147,7 @@ fn errors_keep_their_places() {
         ],
         [2, 1, 0, 0, 0, 0],
     );
-    // An error of each kind of op, and what stands beside them is done.
+    // An error of each kind of op; the other ops are done.
     let ops = "{update: 0, filter: {_id: 1}, updateMods: {$inc: {s: 1}}},
          {update: 0, filter: {_id: 2}, updateMods: {$inc: {n: 1}}},
          {update: 0, filter: {}, updateMods: {n: 1}, multi: true},
@@ -183,7 +184,7 @@ fn errors_keep_their_places() {
         "{reply:?}"
     );
     assert_eq!(outcome(&reply).1, [8, 0, 1, 1, 0, 1]);
-    // A failed update has nModified, as one that went well has.
+    // A failed update reports nModified, as a successful one does.
     let reply = client.ok(&bulk(
         "{update: 0, filter: {_id: 1}, updateMods: {$inc: {s: 1}}}",
         "",
@@ -229,7 +230,7 @@ fn options_of_ops() {
         ],
         [0, 0, 6, 6, 1, 1],
     );
-    // A constant is a value: '$s' is no path.
+    // A constant is a value: '$s' is not a path.
     script(
         &mut client,
         &[(
@@ -240,7 +241,7 @@ fn options_of_ops() {
 }
 
 #[test]
-fn validators_are_asked_unless_bypassed() {
+fn validators_apply_unless_bypassed() {
     let server = Server::start();
     let mut client = server.client();
     client.ok(&command("{create: 'a', validator: {n: {$type: 'int'}}}"));
@@ -310,7 +311,7 @@ fn sequences_and_batches() {
             )
         );
     }
-    // Both in the body and beside it; a sequence that no field of the command is.
+    // A field in both the body and a sequence; a sequence that is not a field of the command.
     let both = command("{bulkWrite: 1, ops: [], nsInfo: [{ns: 'test.a'}], $db: 'admin'}");
     assert_eq!(client.run_with(&both, &[("ops", &ops)]).code(), 17);
     assert_eq!(
@@ -465,7 +466,7 @@ fn in_a_transaction() {
     let start = |n: i64| format!("{}, startTransaction: true", within(n));
     let end = |name: &str, n: i64| command(&format!("{{{name}: 1{}, $db: 'admin'}}", within(n)));
     let ops = "{insert: 0, document: {_id: 1}}, {insert: 2, document: {_id: 1}}, {update: 1, filter: {_id: 1}, updateMods: {$set: {a: 1}}, upsert: true}";
-    // The results of the statement come in batches, read inside the transaction.
+    // The results come in batches, which are read within the transaction.
     let reply = client.ok(&bulk(
         ops,
         &format!("{}, cursor: {{batchSize: 1}}", start(1)),
@@ -486,13 +487,13 @@ fn in_a_transaction() {
     for count in ["{count: 'a'}", "{count: 'b'}", "{count: 'c', $db: 'other'}"] {
         script(&mut other, &[(count, "{n: 1}")]);
     }
-    // An error of one op ends the transaction, and the command, ordered or not.
+    // An error of one op ends the transaction and the command, ordered or not.
     let ops = "{insert: 0, document: {_id: 2}}, {insert: 2, document: {_id: 1}}, {insert: 1, document: {_id: 2}}";
     let reply = client.ok(&bulk(ops, &format!("{}, ordered: false", start(2))));
     let (docs, sums) = outcome(&reply);
     assert_eq!((docs.len(), sums), (2, vec![1, 1, 0, 0, 0, 0]), "{docs:?}");
     assert_eq!(client.fails(&end("commitTransaction", 2)).0, 251);
-    // A conflict with another writer is the whole command's.
+    // A conflict with another writer fails the whole command.
     client.ok(&bulk(
         "{update: 0, filter: {_id: 1}, updateMods: {$set: {a: 2}}}",
         &start(3),
@@ -528,7 +529,7 @@ fn in_a_transaction() {
 }
 
 #[test]
-fn asked_for_again_also_over_a_crash() {
+fn retries_also_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start_on(folder.path(), &[]);
     let mut client = server.client();
@@ -576,7 +577,7 @@ fn asked_for_again_also_over_a_crash() {
             ("{count: 'a'}", "{n: 2}"),
         ],
     );
-    // A part that was done before, and one that was not: the statements say which.
+    // Some ops were done before, some not: the statement ids decide.
     let ops = "{update: 1, filter: {_id: 1}, updateMods: {$inc: {n: 1}}}, {insert: 0, document: {_id: 3}}, {insert: 0, document: {_id: 4}}";
     client.ok(&bulk(
         "{insert: 0, document: {_id: 3}}",
@@ -595,7 +596,7 @@ fn asked_for_again_also_over_a_crash() {
             .collect::<Vec<_>>(),
         [6]
     );
-    // What changes many documents has no number.
+    // Updates and deletes of many documents are not retryable.
     let multi = bulk("{delete: 0, filter: {}, multi: true}", &numbered(3, ""));
     assert_eq!(client.fails(&multi).0, 72);
     let ids = bulk(

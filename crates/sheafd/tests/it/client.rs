@@ -1,4 +1,4 @@
-//! A client that speaks raw frames: what a driver sends, and what none would.
+//! A client that sends raw frames: valid ones, and ones that no driver sends.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_wire::request::{op_msg, op_query};
 use sheaf_wire::{Compressor, CompressorSet, Decoder, Flags, HEADER_BYTES, Header, op};
 
-/// How long an answer may take before the test fails.
+/// The maximum time for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection.
@@ -24,12 +24,12 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// A reply as it came.
+/// A reply as received.
 #[derive(Debug)]
 pub struct Reply {
     pub header: Header,
     pub flags: Flags,
-    /// It came compressed with this.
+    /// The compressor of the reply.
     pub compressor: Option<Compressor>,
     pub body: DocBuf,
 }
@@ -64,7 +64,7 @@ impl Client {
         Client::over_tcp(stream)
     }
 
-    /// Speaks over this stream.
+    /// Uses this stream.
     pub fn over_tcp(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
@@ -95,7 +95,7 @@ impl Client {
         self.run_with(command, &[])
     }
 
-    /// Runs a command; `None` when the server is gone.
+    /// Runs a command; `None` if the server has exited.
     pub fn try_run(&mut self, command: &DocBuf) -> Option<Reply> {
         let id = self.next_id();
         self.try_send(&op_msg(id, Flags::default(), command.as_raw(), &[]))
@@ -154,8 +154,8 @@ impl Client {
         self.try_receive().expect("the server answers")
     }
 
-    /// Reads the next reply; an error of kind `UnexpectedEof` when the server
-    /// has closed the connection.
+    /// Reads the next reply; an error of kind `UnexpectedEof` if the server has closed the
+    /// connection.
     pub fn try_receive(&mut self) -> io::Result<Reply> {
         let mut frame = vec![0; HEADER_BYTES];
         self.read(&mut frame)?;
@@ -183,7 +183,7 @@ impl Client {
         })
     }
 
-    /// Everything until the server closes the connection.
+    /// Reads everything until the server closes the connection.
     pub fn receive_rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let read = match &mut self.stream {
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Closes the sending side: nothing more will come.
+    /// Closes the sending side.
     pub fn finish_sending(&mut self) {
         let shut = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),

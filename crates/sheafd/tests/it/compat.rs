@@ -1,12 +1,12 @@
-//! COMPAT.md says what we have of MongoDB, and this keeps it true.
+//! COMPAT.md lists what is supported of MongoDB; this test keeps it correct.
 //!
 //! ```text
-//!   docs/compat/mongodb-names.txt ─┐   what MongoDB has, with an example of each
+//!   docs/compat/mongodb-names.txt ─┐   MongoDB's names, with an example of each
 //!   tables, parsers, the server ───┴─> COMPAT.md: same / differs (how) / absent
 //! ```
 //!
-//! Nothing is believed: a name counts as ours if it is in the table that the
-//! server dispatches by, or if the parser takes the example.
+//! A name counts as supported only if it is in the table that the server dispatches by, or if the
+//! parser accepts the example.
 //! `SHEAF_BLESS=1 cargo test -p sheafd --test it compat` rewrites the file.
 
 use std::collections::BTreeSet;
@@ -26,10 +26,10 @@ use sheafd::config::options::{OPTIONS, Standing};
 
 use super::server::Server;
 
-/// Known to the server and not to MongoDB.
+/// Names that MongoDB does not have.
 const OURS: &str = "sheaf's own";
 
-/// A name of MongoDB's, or one of ours.
+/// A name of MongoDB's, or one of our own.
 struct Name {
     name: String,
     example: String,
@@ -41,7 +41,7 @@ struct Section {
     names: Vec<Name>,
 }
 
-/// What we make of a name.
+/// The support of a name.
 enum Verdict {
     Same,
     Differs(String),
@@ -82,7 +82,7 @@ fn read_sections() -> Vec<Section> {
     sections
 }
 
-/// The rows of a section: MongoDB's names in their order, then ours.
+/// The rows of a section: MongoDB's names in their order, then our own.
 fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdict)> {
     let listed = |ours: Vec<String>, verdict: &dyn Fn(&Name) -> Verdict| {
         let mut rows: Vec<_> = (section.names.iter())
@@ -157,7 +157,7 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
             parsed.map(|_| ()).map_err(|e| e.to_string())
         }),
         "collection options" => probed(|options| {
-            // A view is no collection: its definition is read by itself.
+            // A view is not a collection: its definition is parsed separately.
             if let Some(RawValue::Array(stages)) = options.get("pipeline") {
                 let parsed = pipeline::Pipeline::parse(stages, &Default::default());
                 return parsed.map(|_| ()).map_err(|e| e.to_string());
@@ -172,7 +172,7 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
                 .collect(),
             &option,
         ),
-        other => panic!("nobody knows how to look at section '{other}'"),
+        other => panic!("no check for section '{other}'"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What changes the catalog waits for its write concern as documents do: nothing acknowledged so is undone by a kill.
+//! DDL waits for its write concern like writes: no acknowledged change is lost by a kill.
 //!
 //! ```text
 //!   a server that flushes its log rarely ── a command with {j: true} ──> ok ── kill ──> start: it is done
@@ -10,7 +10,7 @@ use super::client::Client;
 use super::server::Server;
 use super::write_commands::command;
 
-/// Half a second between flushes: longer than from an answer to the kill.
+/// Half a second between flushes: longer than the time from a reply to the kill.
 const RARELY: &[&str] = &["--journalCommitInterval", "500"];
 
 fn listed(client: &mut Client, text: &str, show: impl Fn(RawDoc<'_>) -> String) -> Vec<String> {

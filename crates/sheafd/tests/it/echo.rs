@@ -1,4 +1,4 @@
-//! A service to test the network with: it answers with what it was sent.
+//! A service for tests of the network: it returns what it receives.
 //!
 //! | command          | what it does                                          |
 //! |------------------|-------------------------------------------------------|
@@ -26,23 +26,22 @@ use super::client::Client;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the service has seen.
+/// Counters of the service.
 #[derive(Default)]
 pub struct Seen {
     /// Handlers alive.
     pub handlers: AtomicUsize,
-    /// Times an idle connection gave its memory back.
+    /// How often an idle connection released its memory.
     pub idle: AtomicUsize,
     /// How awaiting commands ended.
     ended: Mutex<Vec<ClientState>>,
-    /// Commands that have begun to wait.
+    /// Commands that wait.
     waiting: AtomicUsize,
     changed: Condvar,
 }
 
 impl Seen {
-    /// Waits until the number of awaiting commands that ended is this, and
-    /// says how they did.
+    /// Waits until this number of awaiting commands have ended, and returns their outcomes.
     pub fn wait_ended(&self, number: usize) -> Vec<ClientState> {
         let mut ended = self.ended.lock();
         while ended.len() < number {
@@ -52,16 +51,16 @@ impl Seen {
         ended.clone()
     }
 
-    /// Waits until this holds.
+    /// Waits until the condition holds.
     pub fn wait(&self, holds: impl Fn(&Seen) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds(self) {
-            assert!(Instant::now() < end, "waited in vain");
+            assert!(Instant::now() < end, "the condition does not hold in time");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Waits until so many commands await something.
+    /// Waits until this number of commands wait.
     pub fn wait_waiting(&self, number: usize) {
         self.wait(|seen| seen.waiting.load(Ordering::SeqCst) == number);
     }
@@ -101,7 +100,7 @@ impl ConnectionHandler for Handler {
             }
             "hangUp" => Next::Close,
             "quiet" => Next::NoReply,
-            "panic" => panic!("as the client wished"),
+            "panic" => panic!("requested by the client"),
             "count" => {
                 let count = request.body().get("count").and_then(|v| v.as_i64_exact());
                 self.left = count.unwrap_or(0);
@@ -169,23 +168,23 @@ pub struct EchoServer {
 }
 
 impl EchoServer {
-    /// On a free port of the loopback address.
+    /// Starts on a free port of the loopback address.
     pub fn start() -> EchoServer {
         EchoServer::start_at("127.0.0.1:0", 10_000)
     }
 
-    /// At this address, with room for so many connections.
+    /// Starts at this address, with at most this number of connections.
     pub fn start_at(address: &str, connections_max: usize) -> EchoServer {
         let endpoint = Endpoint::Tcp(address.parse().expect("an address"));
         EchoServer::start_on(endpoint, connections_max)
     }
 
-    /// At this endpoint.
+    /// Starts at this endpoint.
     pub fn start_on(endpoint: Endpoint, connections_max: usize) -> EchoServer {
         EchoServer::start_limited(endpoint, connections_max, None)
     }
 
-    /// At this endpoint; with this limit for clients that do not read.
+    /// Starts at this endpoint, with this time limit for clients that do not read.
     pub fn start_limited(
         endpoint: Endpoint,
         connections_max: usize,

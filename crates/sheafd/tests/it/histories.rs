@@ -1,15 +1,16 @@
-//! Random concurrent transactions through real connections, and a judge of the histories they leave.
+//! Random concurrent transactions through real connections, and a check of their histories.
 //!
 //! ```text
-//!   transaction: reads a list, appends a number to a list that nobody else appends ... commits
+//!   transaction: reads a list, appends a number to a list; each number is unique ... commits
 //!   list 3, in the end: [7, 12, 4]   ──> who appended 7, then 12, then 4   (write after write)
 //!   somebody read [7, 12]            ──> after who appended 12             (read after write)
 //!                                    ──> before who appended 4             (write after read)
 //! ```
 //!
-//! Elle's method (Kingsbury and Alvaro, 2020) with lists: what is read tells the order of writes, so the graph of who
-//! must come before whom is known, and anomalies are its cycles. Snapshot isolation forbids cycles without
-//! two reads-before-writes in a row (here: with fewer than two of them); a serializable history has no cycle.
+//! Elle's method (Kingsbury and Alvaro, 2020) with lists: reads reveal the order of writes, so the
+//! graph of dependencies between transactions is known, and anomalies are its cycles. Snapshot
+//! isolation forbids cycles without two consecutive read-before-write edges (here: with fewer than
+//! two of them); a serializable history has no cycle.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -24,12 +25,12 @@ use super::server::Server;
 
 const LISTS: u64 = 6;
 
-/// How a transaction ended, as its client knows.
+/// The end of a transaction, as known to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Committed,
     Aborted,
-    /// The answer to the commit was lost.
+    /// The reply to the commit was lost.
     Unknown,
 }
 
@@ -45,7 +46,7 @@ struct Transaction {
     end: End,
 }
 
-/// A small generator, one for each client.
+/// A small random number generator, one per client.
 pub struct Random(pub u64);
 
 impl Random {
@@ -68,7 +69,7 @@ fn list_of(doc: sheaf_bson::RawDoc<'_>) -> Vec<i64> {
     }
 }
 
-/// One client's session, with the numbers of its transactions.
+/// One client's session, with the number of its latest transaction.
 struct Session {
     client: Client,
     lsid: String,
@@ -84,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Carries out one random transaction; `None` when the connection is gone.
+    /// Executes one random transaction; `None` if the connection was lost.
     fn transaction(
         &mut self,
         level: &str,
@@ -170,7 +171,7 @@ fn prepare(server: &Server) {
     assert!(client.run(&command(&insert)).is_ok());
 }
 
-/// Runs clients side by side until each has carried out so many transactions, or `stop`.
+/// Runs clients concurrently until each has executed `count` transactions, or `stop`.
 fn run(
     server: &Server,
     level: &str,
@@ -221,7 +222,8 @@ fn final_lists(server: &Server) -> BTreeMap<u64, Vec<i64>> {
     lists
 }
 
-/// Edges of the graph: who must come before whom, and whether because of a read before a write.
+/// The dependency graph: which transaction precedes which, and whether only by a read before a
+/// write.
 #[derive(Default)]
 pub struct Graph {
     pub edges: HashMap<usize, HashSet<(usize, bool)>>,
@@ -235,7 +237,8 @@ impl Graph {
         }
     }
 
-    /// Whether `to` can be reached from `from`, over all edges or those that are no reads before writes.
+    /// Whether `to` can be reached from `from`, over all edges or only those that are not reads
+    /// before writes.
     fn reaches(&self, from: usize, to: usize, all: bool) -> bool {
         let mut seen = HashSet::new();
         let mut todo = vec![from];
@@ -269,19 +272,20 @@ impl Graph {
     }
 }
 
-/// What a history shows.
+/// The anomalies of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub committed: usize,
-    /// A cycle without a read before a write, or with one: forbidden by snapshot isolation.
+    /// A cycle with at most one read before a write: forbidden by snapshot isolation.
     pub forbidden: bool,
     /// Any cycle: not serializable.
     pub cyclic: bool,
 }
 
-/// Judges a history by the lists as they are in the end.
+/// Checks a history against the final lists.
 ///
-/// Panics on what no isolation permits: a read of what was aborted or of a part of a transaction, an append that is lost or there twice, own writes not seen.
+/// Panics on what no isolation level permits: a read of an aborted or partial transaction, a lost
+/// or duplicated append, own writes that are not visible.
 fn judge(history: &[Transaction], lists: &BTreeMap<u64, Vec<i64>>) -> Verdict {
     let mut writer = HashMap::new();
     for (node, transaction) in history.iter().enumerate() {
@@ -291,7 +295,7 @@ fn judge(history: &[Transaction], lists: &BTreeMap<u64, Vec<i64>>) -> Verdict {
             }
         }
     }
-    // What is there in the end was appended, once, by somebody who did not abort.
+    // Every number in the final lists was appended once, by a transaction that did not abort.
     let mut present = HashSet::new();
     for (list, numbers) in lists {
         for n in numbers {
@@ -420,7 +424,7 @@ fn serializable_histories_have_no_cycle() {
 }
 
 #[test]
-fn killed_in_the_middle() {
+fn histories_across_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let mut history = Vec::new();
     let first = start(folder.path());

@@ -1,7 +1,7 @@
-//! Tests that speak to a server over a socket, all in one binary.
+//! Tests that connect to a server over a socket, in one binary.
 //!
-//! Most start the real `sheafd` (see [`server`]); those of the network layer
-//! alone run it in this process with a service of their own (see [`echo`]).
+//! Most start the real `sheafd` (see [`server`]); those of the network layer run it in this process
+//! with a test service (see [`echo`]).
 
 mod bombs;
 mod bulk_write;

@@ -1,5 +1,5 @@
 //! The user manual agrees with the server: its sample configuration is accepted, and its tables
-//! name every parameter, counter and exit code that there is.
+//! list every parameter, counter and exit code.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The first cells of the rows of all tables, without their backticks; a cell may have several.
+/// The first cells of the rows of all tables, without backticks; a cell may have several names.
 fn first_cells(page: &str) -> Vec<String> {
     page.lines()
         .filter_map(|line| line.strip_prefix("| "))
@@ -25,7 +25,7 @@ fn first_cells(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// The sample, with its paths moved into a temporary folder and a free port.
+/// The sample configuration, with paths in a temporary folder and a free port.
 #[test]
 fn the_sample_configuration_starts_a_server() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn every_exit_code_is_described() {
         Exit::NetError,
         Exit::Uncaught,
     ] {
-        // One more exit is one more row here and there.
+        // A new exit code needs a row here and in the manual.
         let code = match exit {
             Exit::Clean
             | Exit::Failure

@@ -1,4 +1,4 @@
-//! The network layer, over real sockets, with the echo service behind it.
+//! The network layer over real sockets, with the echo service.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ fn echo(text: &str) -> DocBuf {
     doc! {"echo": text, "$db": "test"}
 }
 
-/// The text that came back.
+/// The text of the echo.
 fn echoed(body: &DocBuf) -> String {
     let inner = body.get("body").and_then(|v| v.as_document());
     let text = inner.and_then(|d| d.get("echo")).and_then(|v| v.as_str());
@@ -70,13 +70,13 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_large_message_goes_through_both_ways() {
+fn a_large_message_passes_both_ways() {
     let server = EchoServer::start();
     let mut client = server.client();
     let text = "0123456789abcdef".repeat(1 << 19);
     let reply = client.ok(&echo(&text));
     assert!(echoed(&reply) == text);
-    // And a small one behind it, over buffers begun anew.
+    // A small message after it, with new buffers.
     assert_eq!(echoed(&client.ok(&echo("small"))), "small");
 }
 
@@ -112,7 +112,7 @@ fn a_checked_request_gets_a_checked_reply() {
     client.send(&damaged);
     assert_eq!(client.receive().code_name(), "ChecksumMismatch");
     client.send(&good);
-    assert!(client.receive().is_ok(), "the connection goes on");
+    assert!(client.receive().is_ok(), "the connection continues");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn refused_messages_leave_the_connection_usable() {
 }
 
 #[test]
-fn an_oversized_message_is_refused_and_passed_over() {
+fn an_oversized_message_is_refused_and_skipped() {
     let server = EchoServer::start();
     let mut client = server.client();
     let length = 48_000_016;
@@ -169,7 +169,7 @@ fn an_oversized_message_is_refused_and_passed_over() {
 }
 
 #[test]
-fn what_cannot_be_read_on_is_answered_and_closed() {
+fn unreadable_streams_are_answered_and_closed() {
     let server = EchoServer::start();
     let unframed = Header {
         message_length: 3,
@@ -192,12 +192,12 @@ fn what_cannot_be_read_on_is_answered_and_closed() {
     assert_eq!(
         client.receive_rest(),
         [],
-        "nothing says that it is a message at all"
+        "the bytes are not recognizable as a message"
     );
 }
 
 #[test]
-fn a_client_that_breaks_off_harms_nobody() {
+fn a_broken_connection_affects_no_other() {
     let server = EchoServer::start();
     let mut other = server.client();
     other.ok(&echo("before"));
@@ -214,7 +214,7 @@ fn a_client_that_breaks_off_harms_nobody() {
 }
 
 #[test]
-fn who_wants_no_reply_gets_none() {
+fn more_to_come_requests_get_no_reply() {
     let server = EchoServer::start();
     let mut client = server.client();
     for command in [echo("unheard"), doc! {"quiet": 1}] {
@@ -248,7 +248,7 @@ fn an_exhaust_stream_ends_by_itself() {
         assert_eq!(reply.flags.has(Flags::MORE_TO_COME), left > 0);
         answers = reply.header.request_id;
     }
-    // A client that did not ask for it gets one plain reply.
+    // Without the flag the client receives one plain reply.
     let reply = client.run(&count);
     assert!(!reply.flags.has(Flags::MORE_TO_COME));
     client.ok(&echo("next"));
@@ -289,7 +289,7 @@ fn a_panic_ends_one_connection_only() {
 }
 
 #[test]
-fn a_handler_learns_that_its_client_is_gone() {
+fn a_handler_is_notified_of_a_disconnect() {
     let server = EchoServer::start();
     let mut client = server.client();
     client.send(&op_msg(
@@ -354,7 +354,7 @@ fn counts() {
 }
 
 #[test]
-fn no_more_connections_than_allowed() {
+fn the_connection_limit_holds() {
     let server = EchoServer::start_at("127.0.0.1:0", 2);
     let mut first = server.client();
     let mut second = server.client();
@@ -384,7 +384,7 @@ fn a_thousand_idle_connections() {
         client.ok(&echo("hello"));
     }
     assert_eq!(server.connections.stats().current, 1000);
-    // Each gives its memory back, and wakes up again when asked.
+    // Each connection releases its memory when idle, and handles the next request.
     server
         .seen
         .wait(|seen| seen.idle.load(Ordering::SeqCst) >= 1000);
@@ -419,9 +419,9 @@ fn unix_sockets() {
         .expect("it is in use");
     assert_eq!(taken.source.raw_os_error(), Some(libc::EADDRINUSE));
     server.stop();
-    assert!(!path.exists(), "the socket's file goes with the server");
+    assert!(!path.exists(), "the server removes the socket file");
 
-    // A file that a killed server left behind is replaced.
+    // The socket file of a killed server is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let server = EchoServer::start_on(endpoint.clone(), 10);
@@ -435,7 +435,7 @@ fn unix_sockets() {
 }
 
 #[test]
-fn a_port_in_use_is_an_error_that_names_it() {
+fn a_port_in_use_is_named_in_the_error() {
     let server = EchoServer::start();
     let error = Listener::bind(server.endpoint.clone())
         .err()
@@ -445,18 +445,19 @@ fn a_port_in_use_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_client_that_takes_no_reply_is_given_up() {
+fn a_client_that_does_not_read_is_disconnected() {
     let endpoint = Endpoint::Tcp("127.0.0.1:0".parse().expect("an address"));
     let limit = std::time::Duration::from_millis(100);
     let server = EchoServer::start_limited(endpoint, 10, Some(limit));
     let mut client = server.client();
-    // The sockets of both sides hold some replies; then the server waits, and ends the connection.
+    // The socket buffers of both sides hold some replies; then the server waits, and closes the
+    // connection.
     let text = "0123456789abcdef".repeat(1 << 19);
     while client.try_send(&message(1, &text)).is_ok() {}
     server
         .seen
         .wait(|seen| seen.handlers.load(Ordering::SeqCst) == 0);
-    // One who reads gets it whole.
+    // A client that reads receives the whole reply.
     let mut reading = server.client();
     assert!(echoed(&reading.ok(&echo(&text))) == text);
 }

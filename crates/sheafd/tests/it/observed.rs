@@ -1,4 +1,5 @@
-//! What operators see: `comment` and `maxTimeMS` of every command, the profiler, `top`, `dbHash`, currentOp.
+//! Observability: `comment` and `maxTimeMS` of every command, the profiler, `top`, `dbHash`,
+//! currentOp.
 
 use sheaf_bson::json::parse_doc;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, doc};
@@ -7,8 +8,8 @@ use super::client::Client;
 use super::server::Server;
 use super::write_commands::{command, script};
 
-/// Least arguments of the commands that cannot do without; their first field is `1` where nothing is said.
-/// `None`: it would end the server or the test's own session.
+/// The required arguments of commands; the first field is `1` by default. `None` for commands that
+/// would end the server or the test's own session.
 fn least(name: &str) -> Option<String> {
     Some(match name {
         "find"
@@ -83,7 +84,7 @@ fn every_command_takes_a_comment_and_a_time_limit() {
             Some(RawValue::Boolean(true)) => "admin",
             _ => "test",
         };
-        // Refused before anything else is looked at, so of every command.
+        // The limit is checked before anything else, so the error is the same for every command.
         for (limit, bad) in [
             ("negative", RawValue::Int32(-1)),
             ("text", RawValue::String("1")),
@@ -110,7 +111,7 @@ fn every_command_takes_a_comment_and_a_time_limit() {
             more.append("maxTimeMS", 60_000);
             more.append("$db", db);
             let reply = client.run(&with(&least, &more.finish()));
-            // What is refused is refused for another reason, as without them.
+            // An error must have another cause than these arguments.
             let message = reply
                 .body
                 .get("errmsg")
@@ -130,9 +131,9 @@ fn every_command_takes_a_comment_and_a_time_limit() {
     assert!(tried > 50, "{tried}");
 }
 
-/// Everything that may take long, over documents that are looked at for milliseconds each.
+/// Operations that may take long, over documents that take milliseconds each.
 #[test]
-fn time_limits_end_what_takes_long() {
+fn time_limits_end_long_operations() {
     let server = Server::start();
     let mut client = server.client();
     let docs: Vec<DocBuf> = (0..20_000)
@@ -158,7 +159,7 @@ fn time_limits_end_what_takes_long() {
         limited.append("maxTimeMS", 20);
         assert_eq!(client.fails(&limited.finish()).0, 50, "{text}");
     }
-    // These take more than a millisecond for so many documents.
+    // These take more than a millisecond for that many documents.
     for text in [
         "{createIndexes: 'c', indexes: [{key: {s: 1, n: 1}, name: 's'}]}",
         "{validate: 'c'}",
@@ -201,7 +202,7 @@ fn int(doc: &DocBuf, name: &str) -> i64 {
 }
 
 #[test]
-fn the_profiler_says_what_the_manual_says() {
+fn profiler_documents_match_the_manual() {
     let server = Server::start();
     let mut client = server.client();
     client.ok(&command(
@@ -291,7 +292,7 @@ fn the_profiler_says_what_the_manual_says() {
         .and_then(|v| v.as_document())
         .unwrap();
     assert!(stats.get("stage").is_some() && stats.get("works").is_some());
-    // The comment of the find is its getMore's, which also shows where the cursor came from.
+    // A getMore shows the comment of its find and the originating command.
     assert!(
         more.get("originatingCommand")
             .and_then(|v| v.as_document())
@@ -326,9 +327,9 @@ fn the_profiler_says_what_the_manual_says() {
             .get("findAndModify")
             .is_some()
     );
-    // Its other namespace's database has no profiler on.
+    // The profiler is off in the database of the other namespace.
     assert!(profiled(&mut client, "other", "{}").is_empty());
-    // Long commands are cut, and keep their comments.
+    // Long commands are truncated and keep their comments.
     client.ok(&command("{profile: 2}"));
     let long =
         doc! {"find": "c", "filter": {"s": "y".repeat(60_000)}, "comment": "long", "$db": "test"};
@@ -363,7 +364,7 @@ fn profiler_filters() {
             "{{find: 'c', limit: {limit}, comment: '{comment}'}}"
         ))
     };
-    // The server's filter, until the database has one.
+    // The server's filter applies until the database has one.
     client.ok(&find(1, "a"));
     client.ok(&find(2, "a"));
     assert_eq!(
@@ -399,7 +400,7 @@ fn profiler_filters() {
         profiled(&mut client, "test", "{'command.comment': 'a'}").len(),
         2
     );
-    // At level 2 the filter says only what is logged.
+    // At level 2 the filter applies only to the log.
     client.ok(&command("{profile: 2}"));
     client.ok(&find(1, "c"));
     assert_eq!(
@@ -490,7 +491,7 @@ fn top_counts_by_collection() {
     // Reads: three finds, a getMore, a count, an aggregate. Writes: an insert, three updates, a findAndModify.
     assert_eq!(counts("test.a"), [11, 6, 5, 3, 1, 1, 3, 0, 3]);
     assert_eq!(counts("test.b"), [3, 0, 3, 0, 0, 2, 0, 1, 0]);
-    // The counters go with their collection.
+    // The counters are removed with their collection.
     client.ok(&command("{drop: 'b'}"));
     let top = client.ok(&command("{top: 1, $db: 'admin'}"));
     let totals = top.get("totals").and_then(|v| v.as_document()).unwrap();
@@ -503,7 +504,7 @@ fn top_counts_by_collection() {
 }
 
 #[test]
-fn db_hash_says_whether_two_databases_hold_the_same() {
+fn db_hash_compares_databases() {
     let server = Server::start();
     let mut client = server.client();
     for text in [
@@ -537,7 +538,7 @@ fn db_hash_says_whether_two_databases_hold_the_same() {
         )
     };
     let (sums, md5) = hash("");
-    // The sum of the one document {_id: 'x'} in BSON, made with md5sum.
+    // The MD5 sum of the single document {_id: 'x'} in BSON, computed with md5sum.
     assert_eq!(sums.len(), 2);
     assert_eq!(sums[1], "b ebe1cc9ad61525eb10014efd86353e27");
     assert_eq!(hash(", $db: 'same'"), (sums.clone(), md5.clone()));
@@ -561,7 +562,7 @@ fn db_hash_says_whether_two_databases_hold_the_same() {
 }
 
 #[test]
-fn current_op_shows_what_waits_too() {
+fn current_op_shows_waiting_operations_too() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     client.ok(&command(
@@ -648,7 +649,7 @@ fn current_op_shows_what_waits_too() {
         parameters.get("txnNumber").and_then(|v| v.as_i64_exact()),
         Some(3)
     );
-    // The command, with conditions.
+    // The currentOp command, with conditions.
     let none = client.ok(&command("{currentOp: 1, op: 'none', $db: 'admin'}"));
     assert_eq!(
         none.get("inprog")
@@ -686,7 +687,7 @@ fn current_op_shows_what_waits_too() {
 }
 
 #[test]
-fn statistics_follow_what_is_stored() {
+fn statistics_follow_the_stored_data() {
     let server = Server::start();
     let mut client = server.client();
     for text in [
@@ -708,7 +709,7 @@ fn statistics_follow_what_is_stored() {
     ] {
         assert_eq!(int(&stats, name), n, "{name} in {stats:?}");
     }
-    // The bytes of the documents in BSON: 14 for {_id}, 8 and its characters and a zero for {s}.
+    // The BSON sizes of the documents: 14 for {_id}; 8 plus the characters and a zero for {s}.
     let bytes = (14 + 8 + 10) + (14 + 8 + 1) + 14;
     assert_eq!(
         stats.get("dataSize").and_then(|v| v.as_f64()),
@@ -796,7 +797,7 @@ fn statistics_follow_what_is_stored() {
         .collect();
     uses.sort();
     assert_eq!(uses, [("_id_".to_owned(), 0), ("s".to_owned(), 1)]);
-    // A bulkWrite counts as what it consists of.
+    // A bulkWrite counts as its individual ops.
     let counters = |client: &mut Client| {
         let status = client.ok(&command("{serverStatus: 1, $db: 'admin'}"));
         let counters = status

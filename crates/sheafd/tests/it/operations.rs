@@ -1,5 +1,4 @@
-//! Cursors, operations in progress, limits of time, the profiler, and filters
-//! made to hurt.
+//! Cursors, operations in progress, time limits, the profiler, and expensive filters.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ fn filled(server: &Server, count: i32) -> Client {
     client
 }
 
-/// A find that takes minutes, some milliseconds a document.
+/// A find that takes minutes, with some milliseconds per document.
 fn endless() -> DocBuf {
     let expression = doc! {"$reduce": {
         "input": {"$range": [0, 20_000]}, "initialValue": 0, "in": {"$add": ["$$value", "$n"]}
@@ -48,7 +47,7 @@ fn cursors() {
     let id = open(&mut client);
     assert_ne!(id, 0);
     assert_eq!(client.fails(&more(id, "other")).0, 13);
-    // Another connection may go on with it.
+    // Another connection may continue the cursor.
     let mut second = server.client();
     let reply = second.ok(&more(id, "c"));
     assert_eq!(integer(&reply, "cursor.id"), id);
@@ -57,12 +56,12 @@ fn cursors() {
     let list = |name: &str| killed.get(name).and_then(|v| v.as_array()).unwrap().count();
     assert_eq!((list("cursorsKilled"), list("cursorsNotFound")), (1, 1));
     assert_eq!(client.fails(&more(id, "c")).0, 43);
-    // A cursor ends with its collection.
+    // Dropping the collection closes the cursor.
     let id = open(&mut client);
     client.ok(&doc! {"drop": "c", "$db": "test"});
     let (code, message) = client.fails(&more(id, "c"));
     assert!(matches!(code, 175 | 43), "{code} {message}");
-    // Batches of nothing, and of one.
+    // Empty batches, and batches of one document.
     let mut client = filled(&server, 5);
     let find = doc! {"find": "c", "batchSize": 0, "$db": "test"};
     let reply = client.ok(&find);
@@ -76,7 +75,7 @@ fn cursors() {
     assert_eq!(integer(&client.ok(&find), "cursor.id"), 0);
 }
 
-/// A cursor over no collection goes by the name in its reply, as drivers send it back.
+/// A cursor without a collection is named by the namespace of its reply, which drivers send back.
 #[test]
 fn cursors_over_no_collection_are_closed() {
     let server = Server::start();
@@ -114,8 +113,8 @@ fn time_limits_end_operations() {
     client.ok(&doc! {"ping": 1, "$db": "admin"});
 }
 
-/// One document can keep an expression busy for longer than anybody waits: loops within loops, and
-/// operators that walk a large array each time.
+/// An expression can take very long within one document: nested loops, and operators that scan a
+/// large array each time.
 #[test]
 fn time_limits_end_an_expression_within_a_document() {
     let server = Server::start();
@@ -140,7 +139,7 @@ fn time_limits_end_an_expression_within_a_document() {
     client.ok(&doc! {"ping": 1, "$db": "admin"});
 }
 
-/// Waits until an operation with this comment runs; its opid.
+/// Waits until an operation with this comment runs; returns its opid.
 fn running(client: &mut Client, comment: &str) -> i64 {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -169,7 +168,7 @@ fn operations_are_shown_and_killed() {
     let opid = running(&mut client, "to be killed");
     client.ok(&doc! {"killOp": 1, "op": opid, "$db": "admin"});
     assert_eq!(thread.join().unwrap().0, 11601);
-    // As in MongoDB, killing nobody is no mistake.
+    // As in MongoDB, killing an unknown operation succeeds.
     client.ok(&doc! {"killOp": 1, "op": 999_999_999, "$db": "admin"});
 }
 
@@ -192,7 +191,7 @@ fn profiler_levels() {
     client.ok(&set(0));
     client.ok(&find);
     assert_eq!(profiled(&mut client), 1);
-    // Level 1: only what is slow, and now everything is.
+    // Level 1 profiles slow operations; with this threshold all are slow.
     client.ok(&doc! {"profile": 1, "slowms": -1, "$db": "test"});
     client.ok(&find);
     assert_eq!(profiled(&mut client), 2);
@@ -237,7 +236,7 @@ fn the_log_can_be_read() {
     assert!(integer(&log, "totalLinesWritten") >= lines.count() as i64);
 }
 
-/// A short expression can ask for years over one document: it ends with its time, within the document.
+/// A short expression can take years on one document: the time limit ends it within the document.
 #[test]
 fn endless_expressions_end_with_their_time() {
     let server = Server::start();
@@ -253,10 +252,10 @@ fn endless_expressions_end_with_their_time() {
 }
 
 #[test]
-fn slow_patterns_are_given_up() {
+fn slow_patterns_are_aborted() {
     let server = Server::start();
     let mut client = filled(&server, 50);
-    // Without a limit this would take longer than the sun shines.
+    // Without a limit this would take practically forever.
     let filter = doc! {"s": {"$regex": "^(a+)+$b"}};
     let bad = doc! {"s": {"$regex": "^(([a-z])+.)+[A-Z]([a-z])+$"}};
     for filter in [filter, bad] {
@@ -307,7 +306,7 @@ fn depth_bombs() {
         assert_ne!(reply.body.get("n").and_then(|v| v.as_i64_exact()), Some(1));
         client.ok(&doc! {"ping": 1, "$db": "admin"});
     }
-    // A hundred levels are allowed in a stored document, and no more.
+    // A stored document may have a hundred levels at most.
     for (depth, taken) in [(95, true), (120, false), (210, false)] {
         let reply =
             client.run(&doc! {"insert": "deep", "documents": [nested(depth)], "$db": "test"});
@@ -347,7 +346,7 @@ fn exhaust_cursors_stream_their_batches() {
     client.ok(&doc! {"ping": 1, "$db": "admin"});
 }
 
-/// Waits until no operation with this comment runs any more.
+/// Waits until no operation with this comment runs.
 fn wait_ended(client: &mut Client, comment: &str) {
     let end = Instant::now() + Duration::from_secs(30);
     let query = doc! {"currentOp": 1, "command.comment": comment, "$db": "admin"};

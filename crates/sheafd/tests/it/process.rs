@@ -24,7 +24,7 @@ fn a_signal_stops_it_cleanly() {
         let socket = server.unix_socket();
         assert!(socket.exists());
         server.signal(signal);
-        // A second one changes nothing.
+        // A second signal changes nothing.
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(0));
         assert!(!socket.exists());
@@ -35,7 +35,7 @@ fn a_signal_stops_it_cleanly() {
 }
 
 #[test]
-fn one_server_to_a_folder() {
+fn one_server_per_folder() {
     let mut server = Server::start();
     let second = command(server.folder(), &[]).output().unwrap();
     assert_eq!(second.status.code(), Some(100));
@@ -47,7 +47,7 @@ fn one_server_to_a_folder() {
     );
     assert!(log.contains(&format!("process {}", server.pid())), "{log}");
 
-    // However it ended, the folder is free afterwards.
+    // However the server ended, the folder is unlocked afterwards.
     server.kill();
     let folder = server.folder().to_path_buf();
     let again = Server::start_on(&folder, &[]);
@@ -110,7 +110,7 @@ fn a_missing_folder() {
     assert_eq!(output.status.code(), Some(100));
     assert!(String::from_utf8_lossy(&output.stdout).contains("/nowhere/at/all"));
 
-    // The default one is made.
+    // The default folder is created.
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_sheafd"))
         .args(["--port", "0", "--nounixsocket", "--logpath", "log"])
@@ -135,7 +135,7 @@ fn help_and_version() {
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("--dbpath") && help.contains("--wiredTigerCacheSizeGB"));
-    assert!(!help.contains("--auth"), "what is refused is not offered");
+    assert!(!help.contains("--auth"), "refused options are not listed");
 }
 
 #[test]
@@ -199,12 +199,12 @@ fn the_log_file_rotates() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Ends a background server when its test is over, however it went.
+/// Kills a background server at the end of its test, whatever the result.
 struct Ended(i32);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Only if it is still ours: by then the id may be somebody else's.
+        // Only if it is still ours: the id may have been reused.
         let command_line = read(Path::new(&format!("/proc/{}/cmdline", self.0)));
         if command_line.starts_with(env!("CARGO_BIN_EXE_sheafd")) {
             // SAFETY: touches no memory.
@@ -221,7 +221,10 @@ fn read(path: &Path) -> String {
 fn wait_for(holds: impl Fn() -> bool) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !holds() {
-        assert!(std::time::Instant::now() < end, "waited in vain");
+        assert!(
+            std::time::Instant::now() < end,
+            "the condition does not hold in time"
+        );
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

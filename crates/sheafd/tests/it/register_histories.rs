@@ -1,13 +1,15 @@
-//! Histories of registers: documents with one value, read and overwritten by concurrent transactions.
+//! Histories of registers: documents with one value that concurrent transactions read and
+//! overwrite.
 //!
 //! ```text
 //!   T1 reads r3 = 7, writes r3 = 12      T2 reads r3 = 12      ──> T1 before T2        (read after write)
 //!   T3 reads r3 = 7                                            ──> T3 before T1        (write after read)
-//!   T4 reads r3 = 7, writes r3 = 15                            ──> an update was lost: never, in either mode
+//!   T4 reads r3 = 7, writes r3 = 15                            ──> a lost update: never permitted
 //! ```
 //!
-//! Every written value is there once, so what is read says who wrote it. Unlike with lists the order of writes is known
-//! only where a transaction had read what it overwrote, as most do; others write blindly. See [`super::histories`].
+//! Every written value is unique, so a read identifies its writer. Unlike with lists, the order of
+//! writes is known only where a transaction had read what it overwrote, as most do; others write
+//! blindly. See [`super::histories`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
@@ -20,7 +22,7 @@ use super::histories::{End, Graph, Random, Verdict, command, rounds};
 use super::server::Server;
 
 const REGISTERS: u64 = 6;
-/// What every register holds at first.
+/// The initial value of every register.
 const INITIAL: i64 = 0;
 
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +55,7 @@ impl Session {
         )
     }
 
-    /// One statement; `None` when the connection is gone, an error when the transaction is.
+    /// One statement; `None` if the connection was lost, an error if the transaction was aborted.
     fn statement(&mut self, text: &str, level: &mut Option<&str>) -> Option<Result<Reply, ()>> {
         let arguments = self.arguments(level.take());
         let text = format!("{{{text}, {arguments}, $db: 'test'}}");
@@ -65,7 +67,7 @@ impl Session {
         Some(Err(()))
     }
 
-    /// A random transaction; `None` when the connection is gone before its commit.
+    /// A random transaction; `None` if the connection was lost before its commit.
     fn transaction(&mut self, level: &str, values: &AtomicI64) -> Option<Transaction> {
         self.number += 1;
         let mut done = Transaction {
@@ -89,7 +91,7 @@ impl Session {
             }
             if writes {
                 let value = values.fetch_add(1, Ordering::Relaxed);
-                // Also as findAndModify, whose answer is a read.
+                // Sometimes as findAndModify, whose reply is a read.
                 let by_modify = self.random.below(4) == 0;
                 let text = match by_modify {
                     false => format!(
@@ -148,7 +150,7 @@ fn prepare(server: &Server) {
     assert!(server.client().run(&command(&insert)).is_ok());
 }
 
-/// Eight clients side by side, each for so many transactions or until `stop`.
+/// Runs eight clients concurrently, each for `count` transactions or until `stop`.
 fn run(
     server: &Server,
     level: &str,
@@ -194,12 +196,13 @@ fn final_values(server: &Server) -> BTreeMap<u64, i64> {
         .collect()
 }
 
-/// Judges a history.
+/// Checks a history.
 ///
-/// Panics on what no isolation permits: a value of an aborted transaction or one that was overwritten within its own,
-/// two values of one register within a transaction that did not write it, own writes not seen, lost updates.
+/// Panics on what no isolation level permits: a read of a value of an aborted transaction or of one
+/// overwritten within its own, two values of one register within a transaction that did not write
+/// it, own writes that are not visible, lost updates.
 fn judge(history: &[Transaction], finally: &BTreeMap<u64, i64>) -> Verdict {
-    // Who wrote a value, and whether as its last of the register.
+    // The writer of a value, and whether it was its last of the register.
     let mut writer: HashMap<i64, (usize, bool)> = HashMap::new();
     for (node, transaction) in history.iter().enumerate() {
         let mut last: HashMap<u64, i64> = HashMap::new();
@@ -331,7 +334,7 @@ fn serializable_registers() {
 }
 
 #[test]
-fn registers_of_a_server_that_is_killed() {
+fn registers_across_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let mut history = Vec::new();
     let mut server = Server::start_on(folder.path(), &[]);

@@ -1,4 +1,5 @@
-//! `--repair` leaves out what is damaged, rebuilds indexes from the remaining documents, and reports both.
+//! `--repair` removes damaged data, rebuilds indexes from the remaining documents, and reports
+//! both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::write_commands::{command, script};
 
 const DOCUMENTS: usize = 3000;
 
-/// Documents with an index on a field, a multikey one and a unique one; the server has stopped.
+/// Documents with a plain, a multikey and a unique index; the server has stopped.
 fn filled(folder: &Path) {
     let server = Server::start_on(folder, &[]);
     let mut client = server.client();
@@ -37,7 +38,7 @@ fn filled(folder: &Path) {
     assert!(server.stop().success());
 }
 
-/// The offsets of the leaves in the tree's file, by table.
+/// The offsets of the leaves in the tree file, by table.
 fn leaves(folder: &Path) -> BTreeMap<u64, Vec<usize>> {
     let file = std::fs::read(folder.join("sheaf/tree")).unwrap();
     let mut leaves: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -48,7 +49,7 @@ fn leaves(folder: &Path) -> BTreeMap<u64, Vec<usize>> {
             leaves.entry(table).or_default().push(at);
         }
     }
-    // The catalog and the directory are not what is damaged here.
+    // The catalog and the directory stay intact here.
     leaves.remove(&0);
     leaves.remove(&u64::MAX);
     leaves
@@ -70,14 +71,14 @@ fn maintain(folder: &Path, option: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn damaged_indexes_are_made_anew() {
+fn damaged_indexes_are_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let leaves = leaves(folder.path());
     let records = leaves.iter().max_by_key(|(_, offsets)| offsets.len());
     let records = *records.unwrap().0;
     assert!(leaves.len() >= 5, "records and four indexes: {leaves:?}");
-    // Every leaf of every index: nothing of them can be read.
+    // Every leaf of every index: nothing of the indexes is readable.
     let offsets: Vec<usize> = leaves
         .iter()
         .filter(|(table, _)| **table != records)
@@ -117,7 +118,7 @@ fn damaged_indexes_are_made_anew() {
                 "{n: 3000}",
             ),
             ("{count: 'c', query: {_id: 2999}}", "{n: 1}"),
-            // It is unique as before, and known to be multikey.
+            // The index is unique as before, and multikey.
             (
                 "{insert: 'c', documents: [{_id: -1, u: 'u17'}]}",
                 "{n: 0, writeErrors: [{index: 0, code: 11000, keyPattern: {u: 1}, keyValue: {u: 'u17'}, errmsg: 'E11000 duplicate key error collection: test.c index: u dup key: { u: \"u17\" }'}]}",
@@ -132,7 +133,7 @@ fn damaged_indexes_are_made_anew() {
 }
 
 #[test]
-fn of_damaged_documents_the_rest_is_kept_with_its_indexes() {
+fn undamaged_documents_and_their_indexes_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let leaves = leaves(folder.path());
@@ -150,7 +151,7 @@ fn of_damaged_documents_the_rest_is_kept_with_its_indexes() {
         reply.get("valid").is_some_and(|v| v.is_truthy()),
         "{reply:?}"
     );
-    // Two leaves of some twenty documents each.
+    // Two leaves of about twenty documents each.
     let left = number("nrecords");
     assert!(
         left < DOCUMENTS as i64 && left > DOCUMENTS as i64 - 100,
@@ -166,7 +167,7 @@ fn of_damaged_documents_the_rest_is_kept_with_its_indexes() {
 }
 
 #[test]
-fn whole_files_get_their_indexes_made_anew_too() {
+fn undamaged_files_get_their_indexes_rebuilt_too() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let (code, log) = maintain(folder.path(), "--repair");
@@ -184,7 +185,7 @@ fn whole_files_get_their_indexes_made_anew_too() {
     );
 }
 
-/// Its entries have no `_id`: nothing says that one of them is in another's place.
+/// Oplog entries have no `_id`: no entry is taken for misplaced.
 #[test]
 fn the_oplog_keeps_its_entries() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,14 +11,14 @@ use tempfile::TempDir;
 
 use super::client::Client;
 
-/// How long a server may take to start or to stop before the test fails.
+/// The maximum time in which a server starts or stops.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
     port: u16,
-    /// `None` when the folder belongs to the test.
+    /// `None` if the folder belongs to the test.
     _own_folder: Option<TempDir>,
     folder: PathBuf,
     log: Arc<Mutex<Vec<String>>>,
@@ -26,24 +26,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with a folder of its own.
+    /// A server on a new folder.
     pub fn start() -> Server {
         Server::start_with(&[])
     }
 
-    /// A server with a folder of its own and these further options.
+    /// A server on a new folder with these additional options.
     pub fn start_with(options: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().to_path_buf();
         Server::launch(command(&path, options), &path, Some(folder))
     }
 
-    /// A server on a folder of the test's, to be started on it again later.
+    /// A server on the test's folder, which can be restarted on it.
     pub fn start_on(folder: &Path, options: &[&str]) -> Server {
         Server::launch(command(folder, options), folder, None)
     }
 
-    /// A server that this command starts on this folder.
+    /// Starts a server on this folder with this command.
     pub fn launch(mut command: Command, folder: &Path, own_folder: Option<TempDir>) -> Server {
         let mut child = command
             .stdout(Stdio::piped())
@@ -56,7 +56,7 @@ impl Server {
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(port) = ready_port(&line) {
-                    // Only the first is waited for.
+                    // Only the first line is awaited.
                     let _ = ready.send(port);
                 }
                 lines.lock().expect("no reader panicked").push(line);
@@ -93,7 +93,7 @@ impl Server {
         &self.folder
     }
 
-    /// Its unix socket.
+    /// Path of its Unix domain socket.
     pub fn unix_socket(&self) -> PathBuf {
         self.folder.join(format!("mongodb-{}.sock", self.port))
     }
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Asks it to stop with a signal, and waits until it has.
+    /// Stops the server with SIGTERM, and waits for its exit.
     pub fn stop(mut self) -> ExitStatus {
         self.signal(libc::SIGTERM);
         self.wait()
@@ -137,7 +137,7 @@ impl Server {
         assert_eq!(sent, 0, "the server can be signalled");
     }
 
-    /// Waits until it has ended, and all of its log is read.
+    /// Waits for its exit, and until all of its log is read.
     pub fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -155,9 +155,9 @@ impl Server {
         }
     }
 
-    /// Ends it without warning, as a crash does.
+    /// Kills it, as a crash does.
     pub fn kill(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -169,7 +169,7 @@ impl Drop for Server {
     }
 }
 
-/// The command that starts a server on this folder, on a port the system chooses.
+/// The command that starts a server on this folder and a port chosen by the system.
 pub fn command(folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sheafd"));
     command
@@ -182,7 +182,7 @@ pub fn command(folder: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The port in the line that says the server is ready.
+/// The port in the log line that reports readiness.
 fn ready_port(line: &str) -> Option<u16> {
     if !line.contains("\"msg\":\"Waiting for connections\"") {
         return None;

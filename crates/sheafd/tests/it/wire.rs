@@ -1,4 +1,4 @@
-//! Bad input to the real server: it answers, and lives.
+//! Invalid input to the real server: it answers and keeps running.
 
 use sheaf_bson::{DocBuf, doc};
 use sheaf_wire::request::{compressed, op_msg};
@@ -7,7 +7,7 @@ use sheaf_wire::{Compressor, Flags, HEADER_BYTES, Header, op};
 use super::client::{Client, Reply};
 use super::server::Server;
 
-/// An answer, whatever it says: the commands are tested elsewhere.
+/// Checks that the server replies; the commands are tested elsewhere.
 fn answers(client: &mut Client) {
     let reply = client.run(&doc! {"ping": 1, "$db": "admin"});
     assert!(reply.body.get("ok").is_some(), "{:?}", reply.body);
@@ -59,7 +59,7 @@ fn the_handshake_of_old_and_new() {
     assert_eq!(reply.header.op_code, op::MSG);
     assert_eq!(names(&reply), ["zstd", "snappy"]);
 
-    // A reply too short to gain by it comes plain.
+    // A reply too short for compression is sent plain.
     new.send(&compressed(Compressor::Zstd, &ping(3)));
     assert!(new.receive().is_ok());
     let long = doc! {"listCommands": 1, "$db": "admin", "comment": "x".repeat(400).as_str()};
@@ -97,7 +97,7 @@ fn a_streamed_handshake() {
             answered = reply.header.request_id;
         }
     }
-    // A server that stops ends the stream with a last reply.
+    // A stopping server ends the stream with a last reply.
     let request = doc! {
         "hello": 1,
         "topologyVersion": hello.get("topologyVersion").unwrap(),
@@ -192,11 +192,11 @@ fn claims_of_large_messages_hold_no_memory() {
     }
     answers(&mut server.client());
     let grown = resident_kb(server.pid()).saturating_sub(before);
-    // A hundred claims of 48 MB; the threads themselves take a little.
+    // A hundred claims of 48 MB; the threads themselves need little.
     assert!(grown < 50_000, "{grown} kB");
 }
 
-/// Memory of a process that is in RAM.
+/// Resident memory of a process.
 fn resident_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
     let line = status
@@ -209,8 +209,7 @@ fn resident_kb(pid: u32) -> u64 {
         .expect("a number")
 }
 
-/// `{name: {name: ... innermost}}`, with an array around each level where the
-/// name is an operator's.
+/// `{name: {name: ... innermost}}`, with an array around each level if the name is an operator.
 fn nested(levels: usize, name: &str, innermost: DocBuf) -> DocBuf {
     (0..levels).fold(innermost, |inner, _| match name.starts_with('$') {
         true => doc! {name: [inner]},
@@ -244,14 +243,14 @@ fn nesting_to_the_limit_and_beyond() {
         doc! {"x": nested(40, "$not", doc! {"$eq": 1})},
         doc! {"x": {"$in": [deep.clone()]}},
     ] {
-        // Answered or refused: either way by a server that lives.
+        // Answered or refused; the server keeps running.
         client.run(&doc! {"find": "c", "filter": filter.clone(), "$db": "test"});
         client.run(&doc! {
             "explain": {"find": "c", "filter": filter, "$db": "test"},
             "$db": "test",
         });
     }
-    // Deeper than a message may be.
+    // Deeper than a message may be nested.
     for levels in [150, 10_000] {
         let reply = client.run(&doc! {
             "find": "c",

@@ -1,5 +1,4 @@
-//! insert, update, delete and findAndModify: what replies say, above all when
-//! some statements fail.
+//! insert, update, delete and findAndModify: their replies, in particular if some statements fail.
 
 use sheaf_bson::json::{parse_doc, shell_doc};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, doc};
@@ -9,7 +8,7 @@ use sheaf_wire::request::op_msg;
 use super::client::Client;
 use super::server::Server;
 
-/// A command written as a shell would.
+/// A command in shell notation.
 pub fn command(text: &str) -> DocBuf {
     let command = parse_doc(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let mut out = DocBuilder::from_doc(command.as_raw());
@@ -54,7 +53,7 @@ fn inserts() {
                 "{insert: 'c', documents: [{_id: 1, a: 1, b: 1}, {_id: 2, a: 1, b: 2}]}",
                 "{n: 2, ok: 1.0}",
             ),
-            // The first mistake ends an ordered batch.
+            // The first error ends an ordered batch.
             (
                 "{insert: 'c', documents: [{_id: 3, a: 2}, {_id: 1}, {_id: 4, a: 3}]}",
                 "{n: 1, writeErrors: [{index: 1, code: 11000, keyPattern: {_id: 1}, keyValue: {_id: 1}, errmsg: 'E11000 duplicate key error collection: test.c index: _id_ dup key: { _id: 1 }'}], ok: 1.0}",
@@ -64,7 +63,7 @@ fn inserts() {
                 "{n: 2, writeErrors: [{index: 1, code: 11000, keyPattern: {_id: 1}, keyValue: {_id: 1}, errmsg: 'E11000 duplicate key error collection: test.c index: _id_ dup key: { _id: 1 }'}, {index: 2, code: 11000, keyPattern: {a: 1, b: 1}, keyValue: {a: 1, b: 2}, errmsg: 'E11000 duplicate key error collection: test.c index: ab dup key: { a: 1, b: 2 }'}], ok: 1.0}",
             ),
             ("{count: 'c'}", "{n: 5}"),
-            // A batch of mistakes is no failed command.
+            // Write errors do not fail the command.
             (
                 "{insert: 'c', documents: [{_id: [1]}], comment: {who: 'me'}}",
                 "{n: 0, ok: 1.0}",
@@ -237,7 +236,7 @@ fn unacknowledged_writes_have_no_reply() {
     let server = Server::start();
     let mut client = server.client();
     for id in 1..=3 {
-        // The third is a duplicate: nobody hears of it.
+        // The third insert is a duplicate; its error is not reported.
         let insert = doc! {
             "insert": "c", "documents": [{"_id": id.min(2)}],
             "writeConcern": {"w": 0}, "$db": "test"
@@ -246,7 +245,7 @@ fn unacknowledged_writes_have_no_reply() {
         let request = client.next_id();
         client.send(&op_msg(request, flags, insert.as_raw(), &[]));
     }
-    // The next reply is the count's.
+    // The next reply is that of the count.
     let count = client.ok(&doc! {"count": "c", "$db": "test"});
     assert_eq!(count.get("n").and_then(|v| v.as_i64_exact()), Some(2));
 }
@@ -272,7 +271,7 @@ fn documents_and_batches_beyond_the_limits() {
         10334,
         "{reply:?}"
     );
-    // Nor may an update make it larger.
+    // An update must not exceed the limit either.
     let reply = client.ok(&command(
         "{update: 'c', updates: [{q: {_id: 1}, u: {$set: {t: 'y'}}}]}",
     ));

@@ -88,7 +88,7 @@ impl Watch {
 fn open(folder: &tempfile::TempDir, cache_bytes: u64) -> LogTreeEngine {
     let options = LogTreeOptions {
         cache_bytes,
-        // Only what is requested is synced: the disk is not what is tested.
+        // Only what is requested is synced: this test does not concern the disk.
         flush_interval: Duration::from_secs(3600),
         ..LogTreeOptions::default()
     };
@@ -165,7 +165,7 @@ fn four_times_the_budget_of_small_values() {
     const BUDGET: u64 = 8 << 20;
     const KEYS: u64 = 32 << 10;
     let folder = tempfile::tempdir().unwrap();
-    // Mapped at first, and read through the cache once the file has outgrown half of the budget.
+    // Mapped at first; read through the cache once the file exceeds half of the budget.
     let engine = open(&folder, BUDGET);
     for from in (0..KEYS).step_by(128) {
         // Not in key order: leaves are read and rewritten.
@@ -194,11 +194,11 @@ fn four_times_the_budget_of_small_values() {
 }
 
 #[test]
-fn a_snapshot_held_under_overwrites() {
+fn a_snapshot_held_during_overwrites() {
     let watch = Watch::begin();
     const BUDGET: u64 = 16 << 20;
     const KEYS: u64 = 4 << 10;
-    // What a checkpoint has merged is held by snapshots until they are spilled, while as much is
+    // Data that a checkpoint has merged is held by snapshots until it is spilled, while as much is
     // written again.
     const MOST: u64 = BUDGET + BUDGET / 8 + AT_ONCE;
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_snapshot_held_under_overwrites() {
 }
 
 #[test]
-fn cursors_that_rest_under_overwrites() {
+fn suspended_cursors_during_overwrites() {
     let watch = Watch::begin();
     const BUDGET: u64 = 64 << 20;
     const KEYS: u64 = 8 << 10;
@@ -265,7 +265,7 @@ fn cursors_that_rest_under_overwrites() {
         for from in (0..KEYS).step_by(BATCH as usize) {
             put(&engine, TABLE, from..from + BATCH, version, 1000);
             written += 1;
-            // Opened at any moment, read for a while in one direction or the other, and then left
+            // Opened at any time, read for a while in one direction or the other, and then left
             // idle.
             if written > KEYS / BATCH && mixed(written) % 16 == 0 {
                 let mut cursor = engine.snapshot().unwrap().cursor(TABLE).unwrap();
@@ -292,7 +292,7 @@ fn cursors_that_rest_under_overwrites() {
     assert!(memory.total.bytes_max <= MOST, "{memory:?}");
     assert!(watch.most() <= MOST + SLACK, "{}", watch.most());
     for (written, forward, at, mut cursor) in held {
-        // To the end of the table, as of the moment when it was opened.
+        // To the end of the table, as of the time when the cursor was opened.
         let left = if forward { KEYS - 1 - at } else { at };
         for step in 1..=left {
             let found = match forward {

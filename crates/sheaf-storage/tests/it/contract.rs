@@ -60,7 +60,7 @@ fn a_snapshot_does_not_see_later_batches() {
 }
 
 #[test]
-fn a_cursor_goes_both_ways() {
+fn a_cursor_moves_both_ways() {
     for engine in engines() {
         with_table(&**engine, &["", "b", "d", "dd", "f"]);
         let snapshot = engine.snapshot().unwrap();
@@ -83,7 +83,7 @@ fn a_cursor_goes_both_ways() {
         assert!(cursor.next().unwrap());
         assert_eq!(cursor.key(), b"f");
         assert!(!cursor.next().unwrap());
-        // Past the end it stays there until the next seek.
+        // Past the end the cursor stays there until the next seek.
         assert!(!cursor.prev().unwrap());
         assert!(!cursor.valid());
 
@@ -104,7 +104,7 @@ fn a_cursor_goes_both_ways() {
 }
 
 #[test]
-fn a_batch_is_carried_out_in_order() {
+fn a_batch_is_applied_in_order() {
     for engine in engines() {
         with_table(&**engine, &["a", "b", "c", "d", "e"]);
         let mut batch = WriteBatch::new();
@@ -154,7 +154,7 @@ fn a_batch_is_carried_out_in_order() {
 }
 
 #[test]
-fn tables_come_and_go_with_their_batches() {
+fn tables_are_created_and_dropped_with_their_batches() {
     for engine in engines() {
         let none = engine.snapshot().unwrap();
         assert_eq!(none.contains_table(T), Ok(false));
@@ -247,7 +247,7 @@ fn a_batch_that_contradicts_the_tables_changes_nothing() {
 }
 
 #[test]
-fn sequences_rise_and_an_empty_batch_has_none_of_its_own() {
+fn sequences_increase_except_for_empty_batches() {
     for engine in engines() {
         with_table(&**engine, &[]);
         let mut last = CommitSeq(0);
@@ -322,7 +322,7 @@ fn a_bulk_load_that_fails_leaves_the_table_empty() {
 }
 
 #[test]
-fn large_values_come_back_and_outlive_the_snapshot() {
+fn large_values_outlive_the_snapshot() {
     for engine in engines() {
         with_table(&**engine, &[]);
         let large = |n: usize| vec![n as u8; n];
@@ -343,7 +343,7 @@ fn large_values_come_back_and_outlive_the_snapshot() {
         }
         drop(cursor);
         drop(snapshot);
-        // Returned values are unchanged while their pages are needed for others.
+        // Returned values do not change when their pages are reused.
         for round in 0..3_u8 {
             let mut batch = WriteBatch::new();
             for n in sizes {
@@ -380,7 +380,7 @@ fn open_snapshots_are_counted() {
 }
 
 #[test]
-fn a_closed_engine_says_so() {
+fn a_closed_engine_returns_an_error() {
     for engine in engines() {
         with_table(&**engine, &["a"]);
         engine.close().unwrap();
@@ -413,7 +413,7 @@ fn many_threads_write_and_read_at_once() {
                 std::thread::spawn(move || {
                     for n in 0..EACH {
                         let mut batch = WriteBatch::new();
-                        // Two keys, far apart: both are there or neither.
+                        // Two distant keys: a snapshot has both or neither.
                         let key = (thread * EACH + n).to_be_bytes();
                         batch.put(T, &[b"a", &key[..]].concat(), "x");
                         batch.put(T, &[b"z", &key[..]].concat(), "x");

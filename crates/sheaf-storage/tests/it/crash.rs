@@ -1,4 +1,4 @@
-//! What is found after a crash: on the simulated disk at every event in turn, and after `kill -9`.
+//! The state after a crash: on the simulated disk at every event in turn, and after `kill -9`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
@@ -166,7 +166,7 @@ fn events() -> (u64, u64) {
 }
 
 #[test]
-fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
+fn durable_batches_survive_a_crash_at_any_event() {
     let states = states();
     let (opening, events) = events();
     assert!(events > 100, "{events} events");
@@ -192,7 +192,7 @@ fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
 }
 
 #[test]
-fn a_crash_while_the_file_is_made_is_no_hindrance() {
+fn an_unfinished_new_file_is_removed() {
     let (folder, path) = folder();
     let unfinished = folder.path().join("data.redb.new");
     std::fs::write(&unfinished, vec![0; 5000]).unwrap();
@@ -223,8 +223,8 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
             _ => matches!(error, StorageError::Io { .. }),
         };
         assert!(expected, "event {at}: {error:?}");
-        // No more writes, though the disk works again; the reason is reported; what was visible
-        // still is, as far as it can be read.
+        // No more writes, even though the disk works again; the error states the reason; what was
+        // visible still is, as far as it can be read.
         let mut batch = WriteBatch::new();
         batch.put(TableId::CATALOG, b"k", "v");
         match engine.apply(batch, Durability::Buffered) {
@@ -253,7 +253,7 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
 }
 
 #[test]
-fn only_a_crash_amid_writing_makes_the_next_start_long() {
+fn only_a_crash_during_writes_requires_a_check() {
     let repaired = |content: Vec<u8>| {
         let steps = Arc::new(AtomicU64::new(0));
         let seen = steps.clone();
@@ -327,7 +327,7 @@ fn write_until_killed(path: &Path) {
     }
 }
 
-/// How many batches of a writer are there; checks that they are the first ones, and complete.
+/// The number of a writer's batches; checks that they are its first ones, and complete.
 fn count(engine: &dyn StorageEngine, writer: u8) -> u64 {
     let snapshot = engine.snapshot().unwrap();
     let mut records = snapshot.cursor(TABLES[1]).unwrap();
@@ -386,7 +386,7 @@ fn kill_9_loses_no_acknowledged_batch() {
             acknowledged[writer] = Some(n.parse::<u64>().unwrap());
             true
         };
-        // Let it get going, then kill it at a moment that differs from round to round.
+        // Let it write for a while, then kill it at a time that differs between rounds.
         let mut first = 0;
         while first < 3 {
             let line = lines.next().expect("the child writes until it is killed");

@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A unit on each of the storages, and what it should see.
+/// A unit on each of the storages, and the state that it must see.
 struct Units {
     units: [StorageTransaction; 3],
     model: Model,
@@ -173,7 +173,7 @@ impl World {
                 self.units.clear();
                 self.storages[1].engine().close().unwrap();
                 self.storages[1] = redb(&self.disk);
-                // Closed or not: the folder is unlocked, and what is not in the tree comes from the
+                // Closed or not: the folder is unlocked, and what the tree lacks is read from the
                 // log.
                 if self.model.0.len() % 2 == 0 {
                     self.storages[2].engine().close().unwrap();
@@ -232,7 +232,8 @@ impl World {
                         assert_eq!(a, b);
                         assert_eq!(a, c);
                         if a.is_ok() {
-                            // Locks keep others from the same keys, though not from whole tables.
+                            // Locks exclude other writers from the same keys, but not from whole
+                            // tables.
                             for op in &units.writes {
                                 self.model.apply(op);
                             }

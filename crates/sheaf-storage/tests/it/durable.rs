@@ -32,7 +32,7 @@ fn with_table(disk: &FaultDisk, flush_interval: Duration) -> Arc<RedbEngine> {
     engine
 }
 
-/// Whether the key would be found after a crash of the machine at this moment.
+/// Whether the key would survive a crash of the machine now.
 fn is_durable(disk: &FaultDisk, key: &[u8]) -> bool {
     let disk = FaultDisk::new(disk.after_crash(Remains::Nothing));
     let engine = open(&disk, NEVER);
@@ -47,7 +47,7 @@ fn put(engine: &dyn StorageEngine, key: &[u8], durability: Durability) {
 }
 
 #[test]
-fn buffered_is_durable_with_the_next_sync() {
+fn buffered_writes_are_durable_with_the_next_sync() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, NEVER);
     put(&*engine, b"a", Durability::Buffered);
@@ -68,7 +68,7 @@ fn buffered_is_durable_with_the_next_sync() {
 }
 
 #[test]
-fn buffered_is_flushed_without_being_asked() {
+fn buffered_writes_are_flushed_in_the_background() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, Duration::from_millis(1));
     for key in [b"a", b"b"] {
@@ -80,7 +80,7 @@ fn buffered_is_flushed_without_being_asked() {
 }
 
 #[test]
-fn an_acknowledgement_holds_among_many_writers() {
+fn acknowledged_writes_are_durable_among_many_writers() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, NEVER);
     let writers: Vec<_> = (0..6_u8)
@@ -117,7 +117,7 @@ fn an_acknowledgement_holds_among_many_writers() {
 }
 
 #[test]
-fn a_unit_that_others_wait_for_is_durable_when_it_says_so() {
+fn a_unit_with_waiters_is_durable_when_acknowledged() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, NEVER);
     let storage = Storage::new(engine);
@@ -156,7 +156,7 @@ fn a_unit_that_others_wait_for_is_durable_when_it_says_so() {
 }
 
 #[test]
-fn an_empty_synced_unit_makes_durable_what_it_may_have_read() {
+fn an_empty_synced_unit_makes_its_reads_durable() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, NEVER);
     put(&*engine, b"a", Durability::Buffered);
@@ -169,7 +169,7 @@ fn an_empty_synced_unit_makes_durable_what_it_may_have_read() {
 }
 
 #[test]
-fn below_the_reserve_of_space_only_puts_are_refused() {
+fn below_the_reserve_only_puts_are_refused() {
     let (_folder, path) = folder();
     {
         let engine = RedbEngine::open(&path, options(NEVER)).unwrap();
@@ -196,7 +196,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
             "{refused:?}"
         );
     }
-    // Batches that make room are not refused, nor are reads and syncs.
+    // Batches that free space are not refused, nor are reads and syncs.
     let mut batch = WriteBatch::new();
     batch.delete(T, b"a");
     batch.create_table(TableId(8));
@@ -213,7 +213,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_by_its_length() {
+fn keys_and_values_over_the_limit_are_refused() {
     let engine = with_table(&FaultDisk::default(), NEVER);
     let bytes = (1_usize << 30) + 1;
     // Never accessed, so it takes only address space.
@@ -229,7 +229,7 @@ fn what_is_too_long_is_refused_by_its_length() {
             limit
         })
     );
-    // Many values that are long together are not too long.
+    // Many values that are long only in total are accepted.
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", vec![0; 10 << 20]);
     batch.put(T, b"b", vec![0; 10 << 20]);
@@ -238,7 +238,7 @@ fn what_is_too_long_is_refused_by_its_length() {
 }
 
 #[test]
-fn who_reads_while_the_engine_closes_gets_an_answer() {
+fn reads_during_close_return() {
     let disk = FaultDisk::default();
     let engine = with_table(&disk, NEVER);
     for n in 0..200_u8 {

@@ -51,7 +51,7 @@ fn in_folder(engine: EngineKind) -> TestEngine {
     }
 }
 
-/// The engine in a folder of a simulated disk, so small that everything overflows soon.
+/// The engine in a folder of a simulated disk, so small that all its limits are reached early.
 pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<LogTreeEngine> {
     sheaf_with_cache(folder, flush_interval, 1 << 20)
 }

@@ -186,7 +186,7 @@ fn a_newer_version_is_refused_by_number() {
 }
 
 #[test]
-fn files_of_others_are_refused() {
+fn files_of_other_programs_are_refused() {
     let refused = |path: &PathBuf| match RedbEngine::open(path, RedbOptions::default()) {
         Err(StorageError::WrongFormat { detail }) => detail,
         Err(error) => panic!("{error:?}"),
@@ -207,7 +207,7 @@ fn files_of_others_are_refused() {
 }
 
 #[test]
-fn a_file_is_open_once() {
+fn a_file_is_opened_exclusively() {
     let (_folder, path) = folder();
     let engine = RedbEngine::open(&path, RedbOptions::default()).unwrap();
     let again = RedbEngine::open(&path, RedbOptions::default());

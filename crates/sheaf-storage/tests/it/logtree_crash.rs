@@ -27,7 +27,7 @@ fn events() -> (u64, u64) {
 }
 
 #[test]
-fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
+fn durable_batches_survive_a_crash_at_any_event() {
     let states = states();
     let (_, events) = events();
     assert!(events > 40, "{events} events");
@@ -54,7 +54,7 @@ fn a_crash_at_any_event_loses_no_durable_batch_and_tears_none() {
 }
 
 #[test]
-fn a_second_crash_while_the_first_is_mended_loses_nothing_either() {
+fn durable_batches_survive_a_crash_during_recovery() {
     let states = states();
     let (_, events) = events();
     for first in (0..events).step_by(7) {

@@ -34,7 +34,7 @@ fn put(engine: &dyn StorageEngine, key: &[u8], durability: Durability) {
     engine.apply(batch, durability).unwrap();
 }
 
-/// Whether the key would be found after a crash of the machine at this moment.
+/// Whether the key would survive a crash of the machine now.
 fn is_durable(folder: &FaultFolder, key: &[u8]) -> bool {
     let found = folder.after_crash(Remains::Nothing);
     let engine = small_sheaf(&found, NEVER).unwrap();
@@ -43,7 +43,7 @@ fn is_durable(folder: &FaultFolder, key: &[u8]) -> bool {
 }
 
 #[test]
-fn buffered_is_durable_with_the_next_sync() {
+fn buffered_writes_are_durable_with_the_next_sync() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     put(&*engine, b"a", Durability::Buffered);
@@ -68,7 +68,7 @@ fn buffered_is_durable_with_the_next_sync() {
 }
 
 #[test]
-fn buffered_is_flushed_without_being_asked() {
+fn buffered_writes_are_flushed_in_the_background() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, Duration::from_millis(1));
     for key in [b"a", b"b", b"c"] {
@@ -80,7 +80,7 @@ fn buffered_is_flushed_without_being_asked() {
 }
 
 #[test]
-fn an_acknowledgement_holds_among_many_writers() {
+fn acknowledged_writes_are_durable_among_many_writers() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn snapshots_are_whole_while_generations_come_and_go() {
 fn writers_are_slowed_and_not_stopped_when_checkpoints_fall_behind() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, Duration::from_millis(5));
-    // Many times what may wait.
+    // Many times the amount that may wait.
     for n in 0..6000_u32 {
         let mut batch = WriteBatch::new();
         batch.insert_new(T, &n.to_be_bytes(), vec![n as u8; 1500]);
@@ -217,7 +217,7 @@ fn writers_are_slowed_and_not_stopped_when_checkpoints_fall_behind() {
 }
 
 #[test]
-fn the_log_is_trimmed_and_its_files_come_again() {
+fn the_log_is_trimmed_and_its_files_are_reused() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     for round in 0..40_u8 {
@@ -234,7 +234,7 @@ fn the_log_is_trimmed_and_its_files_come_again() {
 }
 
 #[test]
-fn a_restart_reads_only_what_the_tree_has_not() {
+fn a_restart_reads_only_what_the_tree_lacks() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     for n in 0..50_u8 {
@@ -289,7 +289,7 @@ fn more_log_than_memory_is_read_in_parts() {
 }
 
 #[test]
-fn below_the_reserve_of_space_only_puts_are_refused() {
+fn below_the_reserve_only_puts_are_refused() {
     let folder = FaultFolder::default();
     let options = LogTreeOptions {
         reserve_bytes: 1 << 30,
@@ -317,29 +317,30 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
             "{refused:?}"
         );
     }
-    // Batches that make room are not refused, nor are reads and syncs.
+    // Batches that free space are not refused, nor are reads and syncs.
     let mut batch = WriteBatch::new();
     batch.delete(T, b"a");
     batch.delete(T, b"c");
     engine.apply(batch.clone(), Durability::Synced).unwrap();
-    // Nor is the record of a removal, put along with it; but more than that is.
-    let mut told = batch.clone();
-    told.put(U, b"told", "t");
-    engine.apply(told.clone(), Durability::Synced).unwrap();
-    told.put(U, b"more", "m");
-    told.put(U, b"most", "m");
-    let refused = engine.apply(told, Durability::Synced);
+    // A small put in the same batch, which records the removal, is accepted too; a larger one is
+    // not.
+    let mut recorded = batch.clone();
+    recorded.put(U, b"recorded", "t");
+    engine.apply(recorded.clone(), Durability::Synced).unwrap();
+    recorded.put(U, b"more", "m");
+    recorded.put(U, b"most", "m");
+    let refused = engine.apply(recorded, Durability::Synced);
     assert!(
         matches!(refused, Err(StorageError::NoSpace { .. })),
         "{refused:?}"
     );
     let mut last = WriteBatch::new();
-    last.delete(U, b"told");
+    last.delete(U, b"recorded");
     // Only down to a quarter, which is reserved for the engine.
     folder.set_capacity(Some(1 << 27));
-    let mut told = last.clone();
-    told.put(T, b"told", "t");
-    let refused = engine.apply(told, Durability::Synced);
+    let mut recorded = last.clone();
+    recorded.put(T, b"recorded", "t");
+    let refused = engine.apply(recorded, Durability::Synced);
     assert!(
         matches!(refused, Err(StorageError::NoSpace { .. })),
         "{refused:?}"
@@ -361,7 +362,7 @@ fn below_the_reserve_of_space_only_puts_are_refused() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_by_its_length() {
+fn keys_and_values_over_the_limit_are_refused() {
     let engine = with_tables(&FaultFolder::default(), NEVER);
     for (key, value, limit) in [
         (vec![1], vec![0; (64 << 20) + 1], 64 << 20),
@@ -388,7 +389,7 @@ fn what_is_too_long_is_refused_by_its_length() {
     assert_eq!(value(&engine), Some("v".into()));
     engine.checkpoint().unwrap();
     assert_eq!(value(&engine), Some("v".into()));
-    // Many values that are long together are not too long.
+    // Many values that are long only in total are accepted.
     let mut batch = WriteBatch::new();
     batch.put(T, b"a", vec![1; 16 << 20]);
     batch.put(T, b"b", vec![2; 16 << 20]);
@@ -401,7 +402,7 @@ fn what_is_too_long_is_refused_by_its_length() {
 }
 
 #[test]
-fn who_reads_while_the_engine_closes_gets_an_answer() {
+fn reads_during_close_return() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     for n in 0..200_u8 {
@@ -430,7 +431,7 @@ fn who_reads_while_the_engine_closes_gets_an_answer() {
 }
 
 #[test]
-fn the_folder_is_open_once() {
+fn the_folder_is_opened_exclusively() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let again = small_sheaf(&folder, NEVER).map(drop);
@@ -443,7 +444,7 @@ fn the_folder_is_open_once() {
 }
 
 #[test]
-fn tables_are_loaded_beside_writers_and_survive() {
+fn bulk_loads_concurrent_with_writers() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let entries = (0..20_000_u32).map(|n| {
@@ -464,7 +465,7 @@ fn tables_are_loaded_beside_writers_and_survive() {
 }
 
 #[test]
-fn a_backup_of_a_running_engine_opens_by_itself() {
+fn a_backup_of_a_running_engine_can_be_opened() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let stop = AtomicBool::new(false);
@@ -503,10 +504,10 @@ fn a_backup_of_a_running_engine_opens_by_itself() {
     assert!(matches!(again, Err(StorageError::Io { .. })), "{again:?}");
 }
 
-/// Whatever fails during a backup, and wherever it is interrupted: what is left is nothing, a whole
-/// backup, or files that do not open.
+/// Whatever fails during a backup, and wherever it is interrupted, the result is nothing, a
+/// complete backup, or files that do not open.
 #[test]
-fn half_a_backup_is_never_taken_for_a_whole_one() {
+fn an_incomplete_backup_is_never_opened() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     for n in 0_u32..400 {
@@ -568,9 +569,9 @@ fn half_a_backup_is_never_taken_for_a_whole_one() {
     put(&*engine, b"and it goes on", Durability::Synced);
 }
 
-/// The backup of a read-only engine has what the engine has accepted and its tree has not.
+/// The backup of a read-only engine includes what the engine accepted after its last checkpoint.
 #[test]
-fn an_engine_that_writes_no_more_is_backed_up_whole() {
+fn a_read_only_engine_is_backed_up_completely() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     put(&*engine, b"in the tree", Durability::Synced);
@@ -636,7 +637,7 @@ fn filled() -> (FaultFolder, BTreeMap<Vec<u8>, Vec<u8>>) {
 }
 
 #[test]
-fn damage_is_named_and_the_rest_is_saved() {
+fn damage_is_reported_and_the_rest_is_salvaged() {
     let (folder, rows) = filled();
     let whole: Arc<dyn Folder> = Arc::new(folder.clone());
     assert_eq!(verify_files(&whole, &mut |_| {}), Ok(vec![]));
@@ -662,7 +663,7 @@ fn damage_is_named_and_the_rest_is_saved() {
         let engine = small_sheaf(&new, NEVER).unwrap();
         let found = dump(&*engine.snapshot().unwrap(), [T]);
         let found = &found.0[&T];
-        // All of the log, and most pages of the tree.
+        // All of the log and most pages of the tree are saved.
         assert!(found.len() > rows.len() * 3 / 4, "{}", found.len());
         for (key, value) in found {
             assert_eq!(rows.get(key), Some(value));
@@ -673,7 +674,7 @@ fn damage_is_named_and_the_rest_is_saved() {
 }
 
 #[test]
-fn a_damaged_log_is_refused_by_place_and_its_beginning_is_saved() {
+fn a_damaged_log_is_refused_with_its_position() {
     let (folder, rows) = filled();
     let files = contents(&folder);
     let segments: Vec<&String> = files
@@ -703,7 +704,7 @@ fn a_damaged_log_is_refused_by_place_and_its_beginning_is_saved() {
 }
 
 #[test]
-fn files_that_are_missing_are_missed() {
+fn missing_files_are_reported() {
     let (folder, _) = filled();
     let files = contents(&folder);
     let without = |gone: &dyn Fn(&str) -> bool| {
@@ -740,7 +741,7 @@ fn change(engine: &LogTreeEngine, key: &[u8], from: u32, to: u32) -> u64 {
 }
 
 #[test]
-fn changes_are_logged_as_what_differs_and_read_again_over_every_checkpoint() {
+fn deltas_are_logged_and_replayed_over_any_checkpoint() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let put = |key: &[u8]| {
@@ -772,7 +773,7 @@ fn changes_are_logged_as_what_differs_and_read_again_over_every_checkpoint() {
 }
 
 #[test]
-fn what_would_be_logged_is_what_is_logged() {
+fn predicted_and_actual_log_bytes_agree() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     assert_eq!(engine.bytes_to_log(&WriteBatch::new()), 0);
@@ -789,7 +790,7 @@ fn what_would_be_logged_is_what_is_logged() {
 }
 
 #[test]
-fn a_delta_without_its_base_is_named_and_told_as_lost() {
+fn a_delta_without_its_base_is_reported_as_lost() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let mut batch = WriteBatch::new();
@@ -844,7 +845,7 @@ fn a_delta_without_its_base_is_named_and_told_as_lost() {
 }
 
 #[test]
-fn a_compaction_shortens_the_file_and_changes_nothing_else() {
+fn a_compaction_shrinks_the_file_and_keeps_the_data() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, NEVER);
     let put = |table: TableId, keys: std::ops::Range<u32>| {
@@ -875,7 +876,7 @@ fn a_compaction_shortens_the_file_and_changes_nothing_else() {
     let long = length();
     let freed = engine.compact().unwrap();
     assert_eq!(length(), long - freed);
-    // 161 entries of T and 400 of U, and what the tree needs to hold them.
+    // 161 entries of T, 400 of U, and the tree's overhead.
     assert!(length() < 700_000, "{long} - {freed}");
     assert_eq!(dump(&*engine.snapshot().unwrap(), [T, U]), rows);
     assert_eq!(engine.verify(&mut |_| {}), Ok(vec![]));
@@ -886,7 +887,7 @@ fn a_compaction_shortens_the_file_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_log_that_is_gone_is_missed_before_the_first_checkpoint_too() {
+fn a_missing_log_is_reported_before_the_first_checkpoint_too() {
     let folder = FaultFolder::default();
     let engine =
         LogTreeEngine::open_in(Arc::new(folder.clone()), LogTreeOptions::default()).unwrap();
@@ -925,7 +926,7 @@ fn a_log_that_is_gone_is_missed_before_the_first_checkpoint_too() {
 }
 
 #[test]
-fn below_the_reserve_of_space_the_file_gives_back_what_it_has_free() {
+fn below_the_reserve_free_space_is_released() {
     const MB: u64 = 1 << 20;
     let folder = FaultFolder::default();
     let options = LogTreeOptions {
@@ -955,7 +956,7 @@ fn below_the_reserve_of_space_the_file_gives_back_what_it_has_free() {
         batch.delete(T, &key.to_be_bytes());
         engine.apply(batch, Durability::Synced).unwrap();
     }
-    // Only snapshots, and no call to the engine: after a while their memory is freed.
+    // The put succeeds once the engine has released free space of the file.
     engine.checkpoint().unwrap();
     let mut batch = WriteBatch::new();
     batch.put(T, b"again", vec![1; 1_000_000]);

@@ -109,8 +109,8 @@ fn write(engine: &dyn StorageEngine, writer: u8, n: u64) {
     }
 }
 
-/// The number of a writer's next batch. Checks that the batches since the beginning of the lap are
-/// there, each complete, in both tables.
+/// The number of a writer's next batch. Checks that all batches of the lap exist, complete, in both
+/// tables.
 fn next(engine: &dyn StorageEngine, writer: u8) -> u64 {
     let snapshot = engine.snapshot().unwrap();
     let mut records = snapshot.cursor(RECORDS).unwrap();
@@ -141,7 +141,7 @@ fn next(engine: &dyn StorageEngine, writer: u8) -> u64 {
         found = records.next().unwrap();
         also = index.next().unwrap();
     }
-    // What is older than the recent ones has been replaced, and nothing else.
+    // Only the values of older keys have been replaced.
     if let Some(last) = last {
         let first = last - last % LAP;
         for n in first..=last {
@@ -193,7 +193,7 @@ fn kill_9_under_load_loses_no_acknowledged_batch() {
             acknowledged[writer] = Some(n.parse::<u64>().unwrap());
             true
         };
-        // Let it get going, then kill it at a moment that differs from round to round.
+        // Let it write for a while, then kill it at a time that differs between rounds.
         let mut first = 0;
         while first < 5 {
             let line = lines.next().expect("the child writes until it is killed");

@@ -50,14 +50,14 @@ fn is_lent(round: u32) -> bool {
     round % 50 == 2
 }
 
-/// What a writer commits in a round: its rows are those of the last rounds, one of them large.
+/// A writer's batch of a round: its rows are those of the last rounds, one of them large.
 fn batch(writer: u8, round: u32) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for table in TABLES {
         let row = |n: u32| [&[writer, 1][..], &n.to_be_bytes()].concat();
         batch.put(table, &[writer], round.to_be_bytes().to_vec());
         match round % 7 {
-            // All rows are deleted; this batch's own is put afterwards.
+            // All rows are deleted; this batch's row is put afterwards.
             3 => batch.delete_range(table, &[writer, 1], Some(&[writer, 2])),
             5 => batch.delete(table, &row(round - 1)),
             _ => {}
@@ -137,8 +137,8 @@ fn check(snapshot: &dyn Snapshot) -> (Vec<u32>, Vec<bytes::Bytes>) {
     (rounds, kept)
 }
 
-/// Runs all threads in a folder; what they leave is what the writers wrote.
-fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
+/// Runs all threads in a folder, and checks that the result is what the writers wrote.
+fn run_concurrently(folder: &Arc<dyn Folder>, reading: PageReading) {
     let engine = LogTreeEngine::open_in(folder.clone(), options(reading)).unwrap();
     let mut tables = WriteBatch::new();
     TABLES.iter().for_each(|table| tables.create_table(*table));
@@ -160,7 +160,8 @@ fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
             })
             .collect();
         scope.spawn(move || {
-            // The first is held to the end: what it keeps in memory is spilled meanwhile.
+            // The first snapshot is held to the end: what it keeps in memory is spilled during the
+            // run.
             let first = engine.snapshot().unwrap();
             let (then, _) = check(&*first);
             let mut cursor = first.cursor(TABLES[0]).unwrap();
@@ -248,9 +249,9 @@ fn beside_each_other(folder: &Arc<dyn Folder>, reading: PageReading) {
 }
 
 #[test]
-fn everything_at_once_through_the_cache() {
+fn all_threads_with_the_page_cache() {
     let folder = FaultFolder::default();
-    beside_each_other(&(Arc::new(folder.clone()) as _), PageReading::Cached);
+    run_concurrently(&(Arc::new(folder.clone()) as _), PageReading::Cached);
     // And without a close: the log is replayed.
     let engine = LogTreeEngine::open_in(Arc::new(folder.clone()), options(PageReading::Cached));
     let engine = engine.unwrap();
@@ -267,8 +268,8 @@ fn everything_at_once_through_the_cache() {
 }
 
 #[test]
-fn a_snapshot_is_spilled_under_its_cursors() {
-    // With no memory for what only snapshots hold.
+fn a_snapshot_is_spilled_while_cursors_use_it() {
+    // With no memory for data that only snapshots hold.
     let options = LogTreeOptions {
         cache_bytes: 0,
         ..options(PageReading::Cached)
@@ -322,9 +323,9 @@ fn a_snapshot_is_spilled_under_its_cursors() {
 /// Miri maps no files.
 #[cfg(not(miri))]
 #[test]
-fn everything_at_once_in_a_mapped_file() {
+fn all_threads_with_a_mapped_file() {
     use sheaf_storage::folder::DiskFolder;
     let path = tempfile::tempdir().unwrap();
     let folder: Arc<dyn Folder> = Arc::new(DiskFolder::open(path.path()).unwrap());
-    beside_each_other(&folder, PageReading::Mapped);
+    run_concurrently(&folder, PageReading::Mapped);
 }

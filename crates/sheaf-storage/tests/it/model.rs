@@ -26,7 +26,7 @@ impl Op {
     pub fn add_to(&self, batch: &mut WriteBatch) {
         match self {
             Op::Put(table, key, value) => batch.put(*table, key, value.clone()),
-            Op::Change(..) => panic!("what it puts depends on what there is"),
+            Op::Change(..) => panic!("its value depends on the current one"),
             Op::Delete(table, key) => batch.delete(*table, key),
             Op::Range(table, lo, hi) => batch.delete_range(*table, lo, hi.as_deref()),
             Op::Create(table) => batch.create_table(*table),
@@ -113,7 +113,7 @@ impl Model {
     }
 }
 
-/// Everything that a view shows of these tables.
+/// All entries of these tables in a view.
 pub fn dump(view: &dyn Snapshot, tables: impl IntoIterator<Item = TableId>) -> Model {
     let mut model = BTreeMap::new();
     for table in tables {

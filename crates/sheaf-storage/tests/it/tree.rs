@@ -179,7 +179,7 @@ pub fn verified(file: &TreeFile) {
     );
 }
 
-/// What a run does to the file between two commits.
+/// An action on the file between two commits.
 #[derive(Clone, Debug)]
 enum Act {
     Apply(u8, Vec<(Vec<u8>, What)>),
@@ -218,7 +218,7 @@ fn changes() -> impl Strategy<Value = Vec<(Vec<u8>, What)>> {
     ];
     prop_oneof![
         prop::collection::vec(one, 0..150),
-        // Many in order, as records are inserted.
+        // Many consecutive keys, as records are inserted.
         (0_u16..1500, 1_u16..400, value()).prop_map(|(from, count, value)| {
             (from..from + count)
                 .map(|number| (number.to_be_bytes().to_vec(), What::Put(value.clone())))

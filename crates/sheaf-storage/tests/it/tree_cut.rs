@@ -88,7 +88,7 @@ impl File for SlowlyCut {
 }
 
 #[test]
-fn a_cut_takes_nothing_from_those_who_write_beside_it() {
+fn a_truncation_loses_no_concurrent_writes() {
     let (begun, cutting) = mpsc::channel();
     let folder = FaultFolder::default();
     let folder: Arc<dyn Folder> = Arc::new(SlowCuts { folder, begun });
@@ -105,7 +105,7 @@ fn a_cut_takes_nothing_from_those_who_write_beside_it() {
     let built = thread::scope(|scope| {
         let (file, value) = (&file, &value);
         let builder = scope.spawn(move || {
-            // The new end of the file is decided by now: what is written goes after it.
+            // The new end of the file is decided by now: later writes go after it.
             let patience = Duration::from_secs(30);
             cutting.recv_timeout(patience).expect("the file is cut");
             let mut bulk = file.bulk(OTHER, TableOptions::default()).unwrap();
@@ -114,7 +114,7 @@ fn a_cut_takes_nothing_from_those_who_write_beside_it() {
             }
             bulk.finish().unwrap()
         });
-        // Empty; later pages are in the space that this freed, and the file's end is after them.
+        // The emptied table frees space, which later pages use; the file's end is after them.
         for sequence in 2..6 {
             let mut writer = file.writer().unwrap();
             let none = [(Vec::new(), What::DeleteRange(None))];

@@ -123,7 +123,7 @@ fn a_crash_at_any_event_leaves_the_old_roots_or_the_new_ones() {
             };
             let roots = file.roots();
             let sequence = roots.sequence() as usize;
-            // The last state may be there or not, those before it are durable.
+            // The last state may exist or not; those before it are durable.
             assert!(
                 sequence + 1 == reached.len() || sequence + 2 == reached.len(),
                 "event {at}"
@@ -154,7 +154,7 @@ fn a_crash_at_any_event_leaves_the_old_roots_or_the_new_ones() {
 }
 
 #[test]
-fn after_a_failed_write_or_sync_nothing_is_written_and_what_was_committed_stands() {
+fn a_failed_write_or_sync_ends_writing_and_keeps_commits() {
     let whole = FaultFolder::default();
     script(&whole, &mut Vec::new()).unwrap();
     for at in 0..whole.events() {
@@ -203,7 +203,7 @@ fn after_a_failed_write_or_sync_nothing_is_written_and_what_was_committed_stands
 }
 
 #[test]
-fn a_full_disk_fails_the_commit_and_the_next_one_works_when_there_is_room() {
+fn a_full_disk_fails_the_commit_until_there_is_room() {
     let folder = FaultFolder::default();
     let mut states = vec![Tables::new()];
     script(&folder, &mut states).unwrap();
@@ -239,7 +239,7 @@ fn a_full_disk_fails_the_commit_and_the_next_one_works_when_there_is_room() {
     );
 }
 
-/// The file of the finished script, and its contents.
+/// The file after the script, and its contents.
 fn finished() -> (Vec<u8>, Tables) {
     let folder = FaultFolder::default();
     let mut states = Vec::new();
@@ -251,7 +251,7 @@ fn folder_of(bytes: Vec<u8>) -> FaultFolder {
     FaultFolder::new([("tree".to_owned(), bytes)])
 }
 
-/// Reads everything, and returns whether it was all there and correct.
+/// Reads everything; returns whether it was complete and correct.
 fn reads_right(folder: &FaultFolder, tables: &Tables) -> bool {
     let Ok(file) = open(folder) else {
         return false;
@@ -275,10 +275,11 @@ fn reads_right(folder: &FaultFolder, tables: &Tables) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_found_by_name_or_does_no_harm() {
+fn any_flipped_bit_is_reported_or_harmless() {
     let (bytes, tables) = finished();
     let mut noticed = 0;
-    // Every byte of the superblocks and of every page's beginning, and every 61st elsewhere.
+    // The first 64 bytes of every granule, the first 512 of every 2048 in the superblocks, and
+    // every 211th byte elsewhere.
     let places = (0..bytes.len())
         .filter(|at| at % 4096 < 64 || at % 211 == 0 || (*at < 8192 && at % 2048 < 512));
     for at in places {
@@ -319,7 +320,7 @@ fn a_flipped_bit_anywhere_is_found_by_name_or_does_no_harm() {
     assert!(noticed > 1000, "{noticed}");
 }
 
-/// What is salvaged from a file.
+/// The result of salvaging a file.
 fn saved(folder: &FaultFolder) -> (Salvage, Tables) {
     let (answer, tables) = try_to_save(folder);
     (answer.unwrap(), tables)
@@ -338,7 +339,7 @@ fn try_to_save(folder: &FaultFolder) -> (Result<Salvage, StorageError>, Tables) 
 }
 
 #[test]
-fn what_is_readable_is_saved_and_what_is_not_is_said() {
+fn salvage_saves_readable_data_and_reports_the_rest() {
     let (bytes, tables) = finished();
     let (answer, found) = saved(&folder_of(bytes.clone()));
     assert_eq!(
@@ -385,7 +386,7 @@ fn what_is_readable_is_saved_and_what_is_not_is_said() {
     }
 }
 
-/// Uses a file in every way; errors are accepted, anything else is not.
+/// Uses a file in every way; errors are accepted, panics are not.
 fn use_up(folder: &FaultFolder) {
     if let Ok(file) = open(folder) {
         let roots = file.roots();
@@ -506,7 +507,7 @@ fn forge(bytes: &mut [u8], granules: &std::collections::BTreeSet<usize>) {
 }
 
 #[test]
-fn pages_that_lead_to_one_page_again_and_again_are_no_tree() {
+fn repeated_references_to_a_page_are_refused() {
     let folder = FaultFolder::default();
     let file = TreeFile::create(
         &dyn_folder(&folder),

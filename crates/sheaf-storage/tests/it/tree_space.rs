@@ -34,18 +34,18 @@ fn apply(file: &TreeFile, changes: impl IntoIterator<Item = (Vec<u8>, What)>) {
     writer.commit(2).unwrap();
 }
 
-/// Well-distributed numbers, so that changes fall everywhere.
+/// Well-distributed keys, so that changes are spread over the table.
 fn key(n: u64) -> Vec<u8> {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
 }
 
 #[test]
-fn the_file_shrinks_after_most_of_it_is_deleted() {
+fn the_file_shrinks_after_most_data_is_deleted() {
     let file = with_table(PageReading::Cached, &simulated(), 1 << 20);
     let value = |n: u64| vec![n as u8; 400];
     apply(&file, (0..20_000).map(|n| (key(n), What::Put(value(n)))));
     let full = file.stats().file_bytes;
-    // The keys are scattered, so what stays is everywhere in the file.
+    // The keys are scattered, so the remaining ones are spread over the file.
     let mut map: Map = (0..20_000).map(|n| (key(n), value(n))).collect();
     let gone: Vec<u64> = (0..20_000).filter(|n| n % 10 != 0).collect();
     for part in gone.chunks(4500) {
@@ -71,7 +71,8 @@ fn the_file_shrinks_after_most_of_it_is_deleted() {
     let mut writer = file.writer().unwrap();
     writer.drop_table(TABLE).unwrap();
     writer.commit(3).unwrap();
-    // What that commit wrote is where the table had left room; later ones find more before it.
+    // That commit wrote into the space that the table had freed; later commits find more space
+    // before it.
     for table in 10..13 {
         let mut writer = file.writer().unwrap();
         writer
@@ -85,7 +86,7 @@ fn the_file_shrinks_after_most_of_it_is_deleted() {
 }
 
 #[test]
-fn what_lies_at_the_files_end_is_moved_when_nothing_else_changes() {
+fn pages_at_the_end_are_moved_by_later_commits() {
     let path = tempfile::tempdir().unwrap();
     let folder: Arc<dyn Folder> = Arc::new(DiskFolder::open(path.path()).unwrap());
     let file = with_table(PageReading::Mapped, &folder, 1 << 20);
@@ -129,7 +130,7 @@ fn what_lies_at_the_files_end_is_moved_when_nothing_else_changes() {
 }
 
 #[test]
-fn large_values_are_moved_from_the_files_end_too() {
+fn large_values_at_the_end_are_moved_too() {
     let file = with_table(PageReading::Cached, &simulated(), 1 << 20);
     let value = |n: u64| vec![n as u8; 30_000];
     apply(&file, (0..300).map(|n| (key(n), What::Put(value(n)))));
@@ -154,7 +155,7 @@ fn large_values_are_moved_from_the_files_end_too() {
 }
 
 #[test]
-fn a_snapshot_held_through_many_commits_keeps_one_copy_of_what_it_sees() {
+fn a_held_snapshot_keeps_one_copy_of_its_data() {
     let file = with_table(PageReading::Cached, &simulated(), 1 << 20);
     let value = |n: u64, round: u64| vec![(n + round) as u8; 200];
     apply(&file, (0..5000).map(|n| (key(n), What::Put(value(n, 0)))));
@@ -216,7 +217,7 @@ fn the_cache_stays_within_the_budget_with_the_largest_values() {
             }
         }
         let value = roots.get(table, &[1]).unwrap().unwrap();
-        // Lent, not copied: it is charged while it is held.
+        // The value is lent, not copied: it is charged while it is held.
         assert_eq!((value.len(), value[5]), (16 << 20, 1));
         assert!(budget.used() >= 16 << 20);
         drop(value);
@@ -289,7 +290,7 @@ fn untouched_subtrees_keep_their_pages() {
 }
 
 #[test]
-fn keys_and_values_beyond_the_limits_are_refused_and_the_longest_kept() {
+fn keys_and_values_up_to_the_limits_are_accepted() {
     let folder = simulated();
     let file = with_table(PageReading::Cached, &folder, 1 << 20);
     let long: Vec<(Vec<u8>, What)> = (0..40_u8)
@@ -329,7 +330,7 @@ fn keys_and_values_beyond_the_limits_are_refused_and_the_longest_kept() {
 }
 
 /// Readers, a bulk builder and a writer concurrently. Every commit puts one number under all keys.
-fn beside_each_other(reading: PageReading, folder: Arc<dyn Folder>) {
+fn run_concurrently(reading: PageReading, folder: Arc<dyn Folder>) {
     const KEYS: u64 = 400;
     let file = with_table(reading, &folder, 200 << 10);
     let value = |round: u64, n: u64| {
@@ -425,26 +426,26 @@ fn beside_each_other(reading: PageReading, folder: Arc<dyn Folder>) {
 }
 
 #[test]
-fn readers_of_the_mapped_file_see_whole_commits_beside_writers() {
+fn mapped_readers_see_whole_commits_during_writes() {
     let path = tempfile::tempdir().unwrap();
-    beside_each_other(
+    run_concurrently(
         PageReading::Mapped,
         Arc::new(DiskFolder::open(path.path()).unwrap()),
     );
 }
 
 #[test]
-fn readers_through_the_cache_see_whole_commits_beside_writers() {
+fn cached_readers_see_whole_commits_during_writes() {
     let path = tempfile::tempdir().unwrap();
-    beside_each_other(
+    run_concurrently(
         PageReading::Cached,
         Arc::new(DiskFolder::open(path.path()).unwrap()),
     );
-    beside_each_other(PageReading::Cached, simulated());
+    run_concurrently(PageReading::Cached, simulated());
 }
 
 #[test]
-fn files_of_other_kinds_are_told_apart() {
+fn files_of_other_kinds_are_refused() {
     let open = |bytes: Vec<u8>| {
         let folder: Arc<dyn Folder> = Arc::new(FaultFolder::new([("tree".to_owned(), bytes)]));
         TreeFile::open(&folder, "tree", options(PageReading::Cached, 1 << 20)).map(drop)

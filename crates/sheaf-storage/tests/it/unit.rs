@@ -38,7 +38,7 @@ fn dump(view: &dyn Snapshot, table: TableId) -> String {
         ));
         found = cursor.next().unwrap();
     }
-    // Backward it shows the same.
+    // Backward the cursor returns the same.
     let mut back = Vec::new();
     let mut found = cursor.seek_last().unwrap();
     while found {
@@ -60,7 +60,7 @@ fn now(storage: &Storage) -> String {
 }
 
 #[test]
-fn a_cursor_that_rested_on_an_own_write_goes_on_into_the_snapshot() {
+fn a_cursor_suspended_on_an_own_write_continues_in_the_snapshot() {
     for engine in engines() {
         let storage = Storage::new(engine.clone());
         let mut unit = storage.begin().unwrap();
@@ -91,12 +91,12 @@ fn the_first_writer_of_a_key_wins() {
     let mut second = storage.begin().unwrap();
     first.lock(T, b"a", FAIL).unwrap();
     assert_eq!(second.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
-    // Another key, and the same key of another table, are other locks.
+    // Another key, and the same key of another table, have separate locks.
     second.lock(T, b"b", FAIL).unwrap();
     second.lock(U, b"a", FAIL).unwrap();
     first.put(T, b"a", "2");
     first.commit(Durability::Buffered).unwrap();
-    // The holder is gone, but the snapshot of the second unit is older than its commit.
+    // The holder has ended, but the second unit's snapshot is older than its commit.
     assert_eq!(second.lock(T, b"a", FAIL), Err(StorageError::WriteConflict));
     drop(second);
     let mut third = storage.begin().unwrap();
@@ -120,7 +120,7 @@ fn a_rolled_back_holder_is_no_conflict() {
 }
 
 #[test]
-fn a_waiter_learns_of_the_newer_version_and_can_refresh() {
+fn a_waiter_gets_a_conflict_and_can_refresh() {
     let storage = storage(&[("a", "1")]);
     let mut holder = storage.begin().unwrap();
     holder.lock(T, b"a", FAIL).unwrap();
@@ -131,7 +131,7 @@ fn a_waiter_learns_of_the_newer_version_and_can_refresh() {
             let mut unit = storage.begin().unwrap();
             began.send(()).unwrap();
             assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
-            // Held, and must not be committed on the old snapshot.
+            // The lock is held, but the unit must not commit on the old snapshot.
             assert_eq!(unit.lock(T, b"a", WAIT), Err(StorageError::WriteConflict));
             unit.refresh().unwrap();
             unit.lock(T, b"a", WAIT).unwrap();
@@ -188,8 +188,8 @@ fn waiting_ends_at_the_limit() {
 }
 
 #[test]
-fn who_holds_a_lock_does_not_wait() {
-    // Two units that want each other's key would wait indefinitely.
+fn a_unit_with_locks_does_not_wait() {
+    // Two units that wait for each other's keys would wait indefinitely.
     let storage = storage(&[]);
     let mut first = storage.begin().unwrap();
     let mut second = storage.begin().unwrap();
@@ -258,7 +258,7 @@ fn a_refused_batch_rolls_the_unit_back() {
 }
 
 #[test]
-fn a_savepoint_takes_back_what_came_after_it() {
+fn a_savepoint_rolls_back_later_writes() {
     let storage = storage(&[("a", "1"), ("b", "1")]);
     let mut unit = storage.begin().unwrap();
     unit.put(T, b"a", "2");
@@ -283,7 +283,7 @@ fn a_savepoint_takes_back_what_came_after_it() {
 }
 
 #[test]
-fn a_contradiction_is_taken_back_with_its_savepoint() {
+fn a_contradiction_is_rolled_back_with_its_savepoint() {
     let storage = storage(&[("a", "1")]);
     let mut unit = storage.begin().unwrap();
     let savepoint = unit.savepoint();
@@ -297,7 +297,7 @@ fn a_contradiction_is_taken_back_with_its_savepoint() {
 }
 
 #[test]
-fn the_lock_table_forgets_what_nobody_asks_for() {
+fn the_lock_table_removes_unneeded_entries() {
     let storage = storage(&[]);
     let commit = |key: u32| {
         let mut unit = storage.begin().unwrap();
@@ -313,7 +313,8 @@ fn the_lock_table_forgets_what_nobody_asks_for() {
     let young = storage.begin().unwrap();
     drop(old);
     (100..1000).for_each(commit);
-    // What the younger unit may need is kept; what only the older one could need is removed.
+    // Commits that the younger unit may need are kept; those that only the older one could need are
+    // removed.
     let known = storage.lock_stats().known_keys;
     assert!((900..1000).contains(&known), "{known}");
     drop(young);
@@ -322,7 +323,7 @@ fn the_lock_table_forgets_what_nobody_asks_for() {
 }
 
 #[test]
-fn increments_from_many_threads_are_all_there() {
+fn no_concurrent_increment_is_lost() {
     const THREADS: u64 = 8;
     const EACH: u64 = 200;
     let storage = storage(&[("n", "0")]);
@@ -364,7 +365,7 @@ fn increments_from_many_threads_are_all_there() {
 }
 
 #[test]
-fn transfers_neither_make_nor_lose_money() {
+fn transfers_keep_the_total() {
     const THREADS: u64 = 4;
     const EACH: u64 = 60;
     const ACCOUNTS: u64 = 5;
@@ -392,7 +393,7 @@ fn transfers_neither_make_nor_lose_money() {
                             let mut unit = storage.begin().unwrap();
                             let view = unit.reader();
                             assert_eq!(total(&*view), 100 * ACCOUNTS);
-                            // Read first and locked after, as a transaction does.
+                            // Read first, then locked, as in a transaction.
                             let amount = balance(&*view, from).min(7);
                             thread::yield_now();
                             let first = unit.lock(T, &[from as u8], FAIL);
@@ -431,7 +432,7 @@ fn transfers_neither_make_nor_lose_money() {
 }
 
 #[test]
-fn the_first_hint_speaks_of_the_state_before_the_unit() {
+fn the_first_hint_describes_the_state_before_the_unit() {
     let storage = storage(&[("blind", "0")]);
     let mut unit = storage.begin().unwrap();
     unit.insert_new(T, b"new", "12");
@@ -461,7 +462,7 @@ fn the_first_hint_speaks_of_the_state_before_the_unit() {
 }
 
 #[test]
-fn the_first_base_speaks_of_the_state_before_the_unit() {
+fn the_first_base_describes_the_state_before_the_unit() {
     let value = |byte: u8| bytes::Bytes::from(vec![byte; 100]);
     let storage = storage(&[]);
     let mut unit = storage.begin().unwrap();
@@ -495,7 +496,7 @@ fn the_first_base_speaks_of_the_state_before_the_unit() {
 }
 
 #[test]
-fn a_false_hint_is_found_out() {
+fn a_false_hint_is_detected() {
     let engine = Arc::new(testing::checked::CheckedEngine::new(Arc::new(
         MemoryEngine::new(),
     )));

@@ -37,7 +37,7 @@ fn without_snapshots_there_is_one_version_of_each_key() {
 }
 
 #[test]
-fn what_a_snapshot_held_goes_with_it() {
+fn versions_are_removed_with_their_snapshot() {
     let engine = engine();
     for key in 0..10 {
         put(&engine, key, 0);
@@ -56,7 +56,8 @@ fn what_a_snapshot_held_goes_with_it() {
     assert_eq!(engine.versions(), 10 + 51);
     drop(old);
     put(&engine, 2, 1);
-    // Two of each of the two keys: what the younger snapshot sees, and what is newer.
+    // Two versions of each of the two keys: the one that the younger snapshot sees, and a newer
+    // one.
     assert_eq!(engine.versions(), 10 + 2);
     drop(young);
     assert_eq!(engine.versions(), 10);

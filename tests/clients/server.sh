@@ -1,32 +1,32 @@
-# One real server for one suite: a folder, a port and a log of its own.
+# One real server for one suite: with a separate folder, port and log.
 # Sourced by ./test and by the measuring scripts; not run by itself.
 #
 #   server_start NAME [flags]   starts $SHEAF_BINARY and waits until it accepts;
 #                               sets SHEAF_URI, SHEAF_SOCKET, server_pid, server_dir
 #                               SHEAF_FLAGS, if set, are flags of every server
-#   server_stop                 SIGTERM, and SIGKILL when that is not heard
+#   server_stop                 SIGTERM, and SIGKILL if the server does not stop
 #
-# Invariant: whoever sources this calls server_stop on every way out, so no
+# Invariant: a script that sources this calls server_stop on every exit, so no
 # server outlives the script that started it.
 
 server_pid=
 server_dir=
 server_log=
 
-# A port nobody listens on. The kernel picks it; that somebody else takes it
+# A free port, chosen by the kernel. That another process takes it
 # before the server does is possible and shows as a failed start.
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# Does anything accept on this loopback port?
+# Whether a process accepts on this loopback port.
 accepts() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 server_start() {
     local name=$1 port
     shift
     port=$(free_port)
-    # Short on purpose: the path of a unix socket ends at 107 bytes.
+    # Short, because the path of a unix socket ends at 107 bytes.
     server_dir=$(mktemp -d "${TMPDIR:-/tmp}/sheaf-$name.XXXXXX")
     mkdir -p "$LOGS"
     server_log=$LOGS/$name.server.log
@@ -59,7 +59,7 @@ server_tail() {
     tail -n "${1:-25}" "$server_log" | cut -c1-600 >&2
 }
 
-# Was the server still there when the suite ended?
+# Whether the server was still running when the suite ended.
 server_alive() { [ -n "$server_pid" ] && kill -0 "$server_pid" 2>/dev/null; }
 
 server_stop() {

@@ -1,4 +1,4 @@
-"""What the tests of failing disks share."""
+"""Fixtures of the tests with failing disks."""
 
 import pytest
 from faults import built
@@ -6,5 +6,5 @@ from faults import built
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory):
-    """The library between a server and the system, compiled once."""
+    """The library that intercepts a server's system calls, compiled once."""
     return built(tmp_path_factory.mktemp("shim"))

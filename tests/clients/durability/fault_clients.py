@@ -1,11 +1,11 @@
-"""Clients of a server whose disk fails: each knows what it was told, and says what must hold.
+"""Clients of a server whose disk fails: each records the replies it received, and checks what must hold.
 
     clients ── j: true ──> server ── write, sync, read, ... ──> shim (faults.py) ── EIO, ENOSPC, half, lost
-       │ what each was told           │ refuses writes from a failed write or sync on; not for a full disk
+       │ what was acknowledged to each │ refuses writes from a failed write or sync on; not for a full disk
        └─> must hold: while it runs, and after kill -9 and a start without the shim
 
-A client that was told of an error does not know what became of that one operation, and only of that one. What was
-acknowledged is there, whatever failed before or after. SHEAF_FAULT_SEED repeats a run.
+The outcome of an operation that returned an error is unknown, that of every other operation is not. Acknowledged
+writes are kept, whatever failed before or after. SHEAF_FAULT_SEED repeats a run.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("SHEAF_FAULT_SEED", str(random.randrange(1 << 30))))
 JOURNALED = WriteConcern(w=1, j=True)
 FAILED, NO_SPACE = 96, 14031
 ACCOUNTS = 6
-# A small memory and a short interval: what is written is soon in the tree.
+# Little memory and a short interval, so that writes soon reach the tree.
 FLAGS = ("--wiredTigerCacheSizeGB", "0.03", "--syncdelay", "1")
 
 
@@ -44,7 +44,7 @@ def faulty(shim, folder, *flags, losing=False):
 
 
 def code_of(error):
-    """The code that a client is told, wherever in the answer it stands."""
+    """The error code of a reply, wherever in the reply it is."""
     details = error.details or {}
     if isinstance(error, BulkWriteError):
         return ([e["code"] for e in details["writeErrors"] + details["writeConcernErrors"]] or [None])[0]
@@ -57,7 +57,7 @@ def checked(_id, version, pad):
 
 
 class Client(threading.Thread):
-    """Works until it is told to stop or the server dies; keeps the errors that it was told."""
+    """Works until it is stopped or the server dies; records the errors it received."""
 
     def __init__(self, s, rng):
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class Client(threading.Thread):
 
 
 class Writer(Client):
-    """Inserts, replaces and deletes documents of its own."""
+    """Inserts, replaces and deletes separate documents."""
 
     def __init__(self, s, rng, name):
         super().__init__(s, rng)
@@ -122,7 +122,7 @@ class Writer(Client):
 
 
 class Mover(Client):
-    """Transactions over two collections: amounts move between accounts, and a receipt says so."""
+    """Transactions over two collections: amounts move between accounts, with a receipt for each transfer."""
 
     def __init__(self, s, rng):
         super().__init__(s, rng)
@@ -155,7 +155,7 @@ class Mover(Client):
 
 
 class Definer(Client):
-    """Collections and indexes that come and go, pipelines that write, compaction, checkpoints."""
+    """Collections and indexes that are created and dropped, pipelines that write, compaction, checkpoints."""
 
     def step(self, client):
         db = client.get_database("faulty", write_concern=JOURNALED)
@@ -186,7 +186,7 @@ def prepare(client):
     db.written.create_index("sum")
     db.accounts.insert_many([{"_id": i, "sum": 0} for i in range(ACCOUNTS)])
     db.receipts.create_index("from")
-    # More than the memory's map takes: pages are read by calls.
+    # More than the mapping covers, so that pages are read by system calls.
     db.still.insert_many([{"_id": i, "a": i % 10, "b": i % 77, "c": str(i), "pad": os.urandom(2000)} for i in range(2000)])
 
 
@@ -229,7 +229,7 @@ def writes(client):
 
 
 def refused(client, codes=(FAILED,), times=2):
-    """Every kind of write is refused by a clear error, now and later; reads go on."""
+    """Every kind of write is refused with a clear error, now and later; reads continue."""
     before = client.faulty.still.count_documents({})
     for _ in range(times):
         for name, write in writes(client).items():
@@ -244,7 +244,7 @@ def refused(client, codes=(FAILED,), times=2):
 
 
 def accepted(client, seconds=15):
-    """Writes are taken, if need be after a while."""
+    """Writes are accepted, if necessary after a while."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -272,7 +272,7 @@ def run_until_read_only(client):
 
 
 def after_all(s, clients):
-    """kill -9, a start without faults: everything acknowledged is there, nothing is half, and work goes on."""
+    """kill -9, a start without faults: all acknowledged writes exist, none is partial, and the server works."""
     if s.process and s.process.poll() is None:
         s.kill()
     s.environment = {}

@@ -1,11 +1,11 @@
-/* Faults between a server and the system: loaded before libc (LD_PRELOAD), it answers for chosen calls on chosen files.
+/* Faults between a server and the system: loaded before libc (LD_PRELOAD), it replaces chosen calls on chosen files.
  *
  *   server ── pwrite, fdatasync, ... ──> shim ── rule matches? ── no ──> libc
  *                                         ^          └─ yes: an error, half a write, or a failed sync that loses
- *   test ── rules in a shared file ───────┘                 what was written since the last one
+ *   test ── rules in a shared file ───────┘                 the writes since the last one
  *
- * Rules lie in the file that FAULT_CONTROL names, mapped by both sides; faults.py writes them, and its struct must be
- * this one. FAULT_FOLDER is the folder whose files are meant; every other file goes straight through.
+ * Rules are in the file that FAULT_CONTROL names, mapped by both sides; faults.py writes them, and its struct must be
+ * this one. FAULT_FOLDER is the folder whose files are affected; calls on other files pass unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,8 +26,8 @@
 enum { RULES = 8 };
 enum { OP_WRITE = 1, OP_SYNC = 2, OP_LENGTH = 4, OP_READ = 8, OP_OPEN = 16, OP_RENAME = 32 };
 enum { KIND_LOG = 1, KIND_SPARE = 2, KIND_TREE = 4, KIND_FOLDER = 8, KIND_TEMPORARY = 16, KIND_OTHER = 32 };
-/* What is done instead of the call: `error` is answered; before that half of the write is done (TORN), or what was
- * written since the file's last sync is undone (LOST). HALF answers half of the length and no error. */
+/* What replaces the call: `error` is returned; before that half of the write is done (TORN), or the writes since
+ * the file's last sync are undone (LOST). HALF returns half of the length and no error. */
 enum { ERROR = 0, HALF = 1, TORN = 2, LOST = 3 };
 
 struct rule {
@@ -45,7 +45,7 @@ static const char *folder;
 static size_t folder_length;
 static int tracks; /* Whether writes are noted, so that a failed sync can lose them. */
 
-/* What lay where something was written since the file's last sync, the newest first. */
+/* The previous contents of ranges written since the file's last sync, the newest first. */
 struct undo {
     struct undo *next;
     dev_t device;
@@ -102,7 +102,7 @@ static int is_armed(uint32_t op) {
     return 0;
 }
 
-/* The rule that this call falls to, if any. */
+/* The rule that applies to this call, if any. */
 static struct rule *falls(uint32_t op, uint32_t kind, size_t bytes) {
     if (!kind) return NULL;
     for (int i = 0; i < RULES; i++) {
@@ -130,7 +130,7 @@ static void note(int fd, off_t offset, size_t length) {
     if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) return;
     struct undo *undo = calloc(1, sizeof *undo + length);
     if (!undo) abort();
-    /* Where the file ends before, zeros lay, as far as a reader can tell. */
+    /* Beyond the end of the file a reader would see zeros. */
     if (real(fd, undo->bytes, length, offset) < 0) abort();
     undo->device = found.st_dev;
     undo->inode = found.st_ino;
@@ -142,7 +142,7 @@ static void note(int fd, off_t offset, size_t length) {
     pthread_mutex_unlock(&undo_lock);
 }
 
-/* Forgets what was noted of a file; with `lose`, writes back first what lay there. */
+/* Discards a file's recorded contents; with `lose`, writes them back first. */
 static void settle(int fd, int lose) {
     REAL(pwrite64);
     struct stat found;
@@ -185,7 +185,7 @@ static size_t total(const struct iovec *parts, int count) {
     return sum;
 }
 
-/* Half of a vector is its first part, halved. */
+/* Half of a vector is half of its first part. */
 #define FAULTY_VECTOR(name, params, args, write_half) \
     ssize_t name params { \
         REAL(name); \
@@ -254,7 +254,7 @@ FAULTY_PLAIN(int, fallocate, (int fd, int mode, off_t at, off_t length), (fd, mo
 FAULTY_PLAIN(int, fallocate64, (int fd, int mode, off64_t at, off64_t length), (fd, mode, at, length), OP_LENGTH, kind_of(fd))
 FAULTY_PLAIN(int, rename, (const char *from, const char *to), (from, to), OP_RENAME, kind_of_path(to))
 
-/* Only a file that is to be made can be refused here. */
+/* Only the creation of a file can be refused here. */
 #define FAULTY_OPEN(name) \
     int name(const char *path, int flags, ...) { \
         REAL(name); \

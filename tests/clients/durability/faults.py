@@ -1,4 +1,4 @@
-"""Faults at a server: rules that say which of its calls on which of its files the shim (fault_shim.c) answers itself."""
+"""Injected faults: rules for the system calls and files that the shim (fault_shim.c) answers itself."""
 
 import errno
 import mmap
@@ -35,7 +35,7 @@ class Faults:
             self.memory = mmap.mmap(f.fileno(), RULES * RULE.size)
 
     def environment(self, folder, losing=False):
-        """What a server on `folder` is to be started with. `losing`: what a LOST sync needs, which makes writes slower."""
+        """The environment of a server on `folder`. `losing` enables LOST syncs, which makes writes slower."""
         words = {"LD_PRELOAD": str(self.shim), "FAULT_CONTROL": str(self.control), "FAULT_FOLDER": os.path.realpath(folder)}
         return words | ({"FAULT_TRACKS": "1"} if losing else {})
 
@@ -43,7 +43,7 @@ class Faults:
         """From the call number `skip` on, `times` of them (0: all) are answered by the shim."""
         words = [0, ops, kinds, action, error, min_bytes, skip, times, 0, 0]
         RULE.pack_into(self.memory, slot * RULE.size, *words)
-        # Armed last: the server may be in the middle of a call.
+        # Armed last: the server may be in a call.
         struct.pack_into("=I", self.memory, slot * RULE.size, 1)
 
     def clear(self):

@@ -1,4 +1,4 @@
-"""One connection that sends messages exactly as they are given, with no driver in between."""
+"""One connection that sends messages unchanged, without a driver."""
 
 import itertools
 import socket
@@ -7,13 +7,13 @@ import struct
 import bson
 
 OP_MSG = 2013
-# A date that Python's datetime cannot hold is no error.
+# A date outside the range of Python's datetime is not an error.
 DATES = bson.CodecOptions(datetime_conversion=bson.codec_options.DatetimeConversion.DATETIME_AUTO)
 _ids = itertools.count(1)
 
 
 def message(body, sequences=(), flags=0, id_=None):
-    """An OP_MSG with this body and, beside it, sequences of documents: (name, [documents])."""
+    """An OP_MSG with this body and document sequences: (name, [documents])."""
     content = struct.pack("<I", flags) + b"\0" + bson.encode(body)
     for name, documents in sequences:
         documents = b"".join(map(bson.encode, documents))
@@ -23,7 +23,7 @@ def message(body, sequences=(), flags=0, id_=None):
 
 
 class Raw:
-    """A socket to a server; an answer that does not come within `timeout` seconds is an error."""
+    """A socket to a server; a reply that takes longer than `timeout` seconds is an error."""
 
     def __init__(self, port, timeout=20, receive_bytes=None):
         self.socket = socket.socket()
@@ -46,7 +46,7 @@ class Raw:
         return b"".join(parts)
 
     def receive(self):
-        """The body of the next answer, OP_MSG or OP_REPLY."""
+        """The body of the next reply, OP_MSG or OP_REPLY."""
         length, _, _, opcode = struct.unpack("<iiii", self.read(16))
         content = self.read(length - 16)
         return bson.decode(content[5:] if opcode == OP_MSG else content[20:], DATES)
@@ -56,7 +56,7 @@ class Raw:
         return self.receive()
 
     def closed(self):
-        """Whether the server closes the connection, after whatever it still says."""
+        """Whether the server closes the connection, after any remaining replies."""
         try:
             while self.socket.recv(1 << 16):
                 pass

@@ -15,7 +15,7 @@ START_SECONDS_MAX = 30
 
 
 def _die_with_parent():
-    # A test run that is itself killed must leave no server behind.
+    # If the test run itself is killed, its servers end too.
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -27,7 +27,7 @@ def free_port():
 
 
 class Server:
-    """A server process on `folder`; its log is kept beside, across restarts."""
+    """A server process on `folder`; its log is kept next to it, across restarts."""
 
     def __init__(self, folder, *flags):
         self.folder = folder
@@ -36,7 +36,7 @@ class Server:
         self.log_path = str(folder) + ".log"
         self.process = None
         self.preexec = None  # called in the process before it becomes the server
-        self.environment = {}  # beside the test's own
+        self.environment = {}  # in addition to the test's environment
 
     @property
     def uri(self):
@@ -76,12 +76,12 @@ class Server:
         return MongoClient(self.uri, **{"serverSelectionTimeoutMS": 5000, "retryWrites": False, "retryReads": False} | options)
 
     def kill(self):
-        """SIGKILL: the process gets no chance to write anything."""
+        """SIGKILL: the process cannot write anything more."""
         self.process.kill()
         self.process.wait()
 
     def stop(self):
-        """SIGTERM; gives the exit status."""
+        """SIGTERM; returns the exit status."""
         self.process.terminate()
         return self.process.wait(timeout=30)
 
@@ -92,7 +92,7 @@ class Server:
 
 @contextlib.contextmanager
 def server(folder, *flags):
-    """A running server that is gone when the block ends, however it ends."""
+    """A running server, which is stopped when the block ends."""
     s = Server(folder, *flags).start()
     try:
         yield s

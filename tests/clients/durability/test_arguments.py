@@ -1,6 +1,6 @@
-"""Every argument of every command, replaced by a value of each BSON type: always an answer, never a broken server.
+"""Every argument of every command, replaced by a value of each BSON type: the server always replies and keeps running.
 
-    a command in order (a row of ROWS) ── one value, at any depth, replaced by one of ODD ──> an answer
+    a valid command (a row of ROWS) ── one value, at any depth, replaced by one of ODD ──> a reply
         ok, or an error with a code and a name that is not an internal one
 
 SHEAF_ARGUMENTS is the share of the replacements that is tried (0.03; 1 for all), SHEAF_ARGUMENTS_SEED which.
@@ -187,7 +187,7 @@ def renamed(value, path, name):
 
 
 def requests(row):
-    """The row as it is, and with each value replaced in turn. A `shutdown` in order is not sent."""
+    """The row unchanged, and with each value replaced in turn. A valid `shutdown` is not sent."""
     if "shutdown" not in row:
         yield row
     for path in places(row):
@@ -212,7 +212,7 @@ def prepare(raw):
         reply = raw.command(command | {"$db": "args"})
         assert reply["ok"] == 1, (command, reply)
 
-    # A transaction that a row began would keep what follows waiting.
+    # A transaction started by a row would block later commands.
     do({"killAllSessions": []})
     do({"dropDatabase": 1})
     do({"create": "capped", "capped": True, "size": 4096})
@@ -228,14 +228,14 @@ def prepare(raw):
 
 
 def internal(reply):
-    """The reply's errors that no client should ever cause."""
+    """Errors of the reply that no request may cause."""
     found = [reply, *reply.get("writeErrors", ()), *([reply["writeConcernError"]] if "writeConcernError" in reply else ())]
     found += [op for op in reply.get("cursor", {}).get("firstBatch", ()) if isinstance(op, dict) and "code" in op and "errmsg" in op]
     return [e for e in found if e.get("code") in INTERNAL or (e.get("ok") == 0 and not ("code" in e and e.get("errmsg")))]
 
 
 def run_all(tmp_path, sequence, rows):
-    """Sends the requests that the share picks; gives how many were sent."""
+    """Sends a sample of the requests; returns how many were sent."""
     rng, sent, wrong = random.Random(SEED), 0, []
     with server(tmp_path / "data") as s:
         raw = Raw(s.port)
@@ -261,7 +261,7 @@ def run_all(tmp_path, sequence, rows):
                     continue
                 for error in internal(reply):
                     wrong.append((error, request))
-            # What the row made or dropped does not stay for the next.
+            # Remove what the row created or dropped before the next.
             raw.close()
             raw = Raw(s.port)
             prepare(raw)
@@ -314,7 +314,7 @@ def values():
 
 
 def applied(section):
-    """Commands in which an operator of this section has a value, by a function from both."""
+    """Functions of an operator of this section and a value that make commands with them."""
     find = lambda f: {"find": "c", "filter": f, "limit": 3}  # noqa: E731
     pipe = lambda *stages: {"aggregate": "c", "pipeline": [*stages, {"$limit": 3}], "cursor": {}}  # noqa: E731
     return {

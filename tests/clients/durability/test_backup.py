@@ -1,10 +1,10 @@
-"""Backups of a running server: one moment, whole or not taken for one, under writers, kills and full disks.
+"""Backups of a running server: consistent, complete or refused, under writers, kills and full disks.
 
     writers, transfers, DDL ──> server ── createBackup ──> folder ──> sheafd --dbpath, --verify
-                                   x SIGKILL in the middle    └ half: refused by name
+                                   x SIGKILL in the middle    └ incomplete: refused
 
-Amounts move between accounts in transactions, over two collections, and numbers go into a third in order: in a copy of
-one moment the amounts come to what they were, each move has its receipt, and no number is missing below the last.
+Transactions move amounts between accounts in two collections, and numbers are inserted into a third in order. In a
+consistent backup the total is unchanged, each move has its receipt, and no number below the last is missing.
 SHEAF_BACKUP_ROUNDS (4) kills; SHEAF_BACKUP_SEED repeats a run.
 """
 
@@ -34,7 +34,7 @@ NO_SPACE, CANNOT_BACKUP = 14031, 268
 
 
 class Work(threading.Thread):
-    """One of the clients, until it is told to stop or the server dies."""
+    """One of the clients, until it is stopped or the server dies."""
 
     def __init__(self, s, step):
         super().__init__(daemon=True)
@@ -50,11 +50,11 @@ class Work(threading.Thread):
                         self.step(self, client, db)
                         self.done += 1
                     except ServerSelectionTimeoutError:
-                        # Nothing was sent. A busy machine is no reason to end.
+                        # No request was sent. A busy machine is no reason to stop.
                         if self.s.process.poll() is not None:
                             return
                     except OperationFailure as error:
-                        # Transfers meet each other.
+                        # Transfers conflict with each other.
                         if error.code != 112:
                             self.codes.add(error.code)
                             time.sleep(0.01)
@@ -84,7 +84,7 @@ def counter():
 
 
 def definer(rng):
-    """Collections and indexes that come and go: each is in the copy whole, or not at all."""
+    """Collections and indexes that are created and dropped: each is in the backup completely or not at all."""
 
     def step(self, client, db):
         name = f"passing{rng.randrange(3)}"
@@ -111,7 +111,7 @@ def prepare(client):
 
 @contextlib.contextmanager
 def working(s, rng, numbers=0):
-    """Movers, whoever counts on from `numbers`, and definitions."""
+    """Movers, a counter that continues from `numbers`, and DDL."""
     steps = [mover(rng), mover(random.Random(rng.random())), counter(), definer(random.Random(rng.random()))]
     clients = [Work(s, step) for step in steps]
     clients[2].done = numbers
@@ -128,7 +128,7 @@ def working(s, rng, numbers=0):
 
 
 def one_moment(client):
-    """Whether what the server has is of one moment; gives how many numbers it has."""
+    """Checks that the server's data is consistent; returns how many numbers it has."""
     db = client.bank
     amounts = {a["_id"]: a["amount"] for a in db.accounts.find()}
     assert sum(amounts.values()) == ACCOUNTS * EACH, amounts
@@ -169,7 +169,7 @@ def opens_whole(folder):
     return count
 
 
-def test_a_backup_is_of_one_moment_and_opens(tmp_path):
+def test_a_backup_is_consistent_and_opens(tmp_path):
     rng = random.Random(SEED)
     print(f"SHEAF_BACKUP_SEED={SEED}")
     with server(tmp_path / "data", *FLAGS) as s, s.client() as client:
@@ -188,7 +188,7 @@ def test_a_backup_is_of_one_moment_and_opens(tmp_path):
             assert not any(c.codes for c in clients), [c.codes for c in clients]
         one_moment(client)
     for n, (least, most) in enumerate(between):
-        # What was acknowledged before it began is in it, and nothing that was begun after it ended.
+        # It contains all writes acknowledged before it began, and none begun after it ended.
         count = opens_whole(tmp_path / "deep" / f"copy{n}")
         assert least <= count <= most, (least, count, most)
 
@@ -223,7 +223,7 @@ def test_what_a_backup_refuses(tmp_path):
 
 
 def test_a_server_killed_during_a_backup(tmp_path):
-    """The original has everything; the half copy is refused by name, by a start as by --verify, and never empty or less."""
+    """The original has everything; the incomplete backup is refused as such, by a start and by --verify, and never opens with less data."""
     print(f"SHEAF_BACKUP_SEED={SEED}")
     halves = 0
     s = Server(tmp_path / "data", *FLAGS)
@@ -254,7 +254,7 @@ def test_a_server_killed_during_a_backup(tmp_path):
                 assert status == 100, (status, log)
                 said = [e["attr"]["error"] for e in log if e["msg"] == "The server cannot start"]
                 assert said and "holds an incomplete backup" in said[0] and str(copy) in said[0], log
-            # Nor is it overwritten.
+            # It is not overwritten either.
             assert "backup.unfinished" in os.listdir(copy / "sheaf")
         elif left:
             opens_whole(copy)
@@ -303,7 +303,7 @@ def test_a_backup_that_is_killed_by_its_operator(tmp_path):
 
 
 def test_a_backup_onto_a_full_disk(tmp_path):
-    """It fails by name and leaves nothing; the server goes on, on another disk as on the same one."""
+    """It fails with a clear error and leaves nothing; the server continues, on another disk and on the same."""
     rng = random.Random(SEED)
     with small_disk(tmp_path / "small", 90) as mounted:
         if not mounted:
@@ -316,7 +316,7 @@ def test_a_backup_onto_a_full_disk(tmp_path):
                     client.admin.command("createBackup", backupDir=str(tmp_path / "small" / "copy"))
                 assert refused.value.code == NO_SPACE, refused.value
                 assert os.listdir(tmp_path / "small" / "copy") == []
-                # So full that not even the first file goes on it.
+                # So full that even the first file does not fit.
                 fill_up(tmp_path / "small")
                 with pytest.raises(OperationFailure) as refused:
                     client.admin.command("createBackup", backupDir=str(tmp_path / "small" / "copy"))

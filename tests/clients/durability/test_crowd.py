@@ -1,10 +1,10 @@
-"""Everybody at once: DDL beside reads beside writes, kills of everything, and an end under load.
+"""Everything concurrently: DDL, reads, writes, kills, and a shutdown under load.
 
     readers ─┐                      ┌─ create, drop, rename, collMod, indexes ─┐
     writers ─┼── same collections ──┤                                          ├── each error is one of EXPECTED
     cursors ─┘                      └─ killOp, killSessions, killCursors ──────┘
 
-Nothing hangs, nothing is an internal error, what is left is valid. SHEAF_CROWD_SECONDS (4) of it.
+Nothing hangs, no error is internal, and the data is valid afterwards. Runs for SHEAF_CROWD_SECONDS (4).
 """
 
 import collections
@@ -23,14 +23,14 @@ from servers import server
 SECONDS = float(os.environ.get("SHEAF_CROWD_SECONDS", "4"))
 SEED = int(os.environ.get("SHEAF_CROWD_SEED", str(random.randrange(1 << 30))))
 NAMES = ["a", "b", "c"]
-# What may happen to an operation because of what others do at the same time.
+# Errors that concurrent operations may cause.
 EXPECTED = {
     "CursorNotFound", "QueryPlanKilled", "CursorKilled", "Interrupted", "NamespaceNotFound", "NamespaceExists", "IndexNotFound", "WriteConflict", "NoSuchTransaction", "TransactionTooOld",
     "IndexOptionsConflict", "IndexKeySpecsConflict", "IndexBuildAborted", "IndexAlreadyExists", "BackgroundOperationInProgressForNamespace", "LockTimeout", "DuplicateKey", "CommandNotSupportedOnView", "InvalidOptions",
     "ConflictingOperationInProgress", "SnapshotUnavailable", "MaxTimeMSExpired", "CursorInUse", "CappedPositionLost", "IllegalOperation", "BadValue", "OperationNotSupportedInTransaction", "DatabaseDropPending", "DocumentValidationFailure", "TransactionCommitted",
     "IndexNotFound", "NoSuchSession", "StaleConfig", "LockBusy", "ObjectIsBusy",
 }  # fmt: skip
-# A hint to an index that is gone is a bad value; nothing else may be.
+# A hint of an index that was dropped is a bad value; no other BadValue is expected.
 ALLOWED_BAD = ("hint", "planner returned error", "$out", "$merge")
 
 
@@ -226,7 +226,7 @@ def all_valid(client):
         assert found["valid"], found
 
 
-def test_everything_beside_everything(tmp_path):
+def test_everything_concurrently(tmp_path):
     print(f"SHEAF_CROWD_SEED={SEED}")
     with server(tmp_path / "data", "--wiredTigerCacheSizeGB", "0.05") as s:
         crowd = Crowd(s)
@@ -258,20 +258,20 @@ def builds(client, rng):
     client.crowd.b.drop_index("pad_1_k_1")
 
 
-def test_an_end_under_load_is_clean_and_soon(tmp_path):
-    """SIGTERM, or the command; operations without an end do not hold it up, and what was acknowledged stays."""
+def test_a_shutdown_under_load_is_clean_and_fast(tmp_path):
+    """SIGTERM, or the command; endless operations do not delay it, and acknowledged writes are kept."""
     for by_command in (False, True):
         with server(tmp_path / "data") as s:
             with s.client() as client:
                 client.crowd.drop_collection("kept")
                 for name in ("a", "b"):
                     client.crowd[name].insert_many(documents(random.Random(1), 5000))
-            told = []
+            acknowledged = []
 
             def keeps(client, rng):
-                n = len(told)
+                n = len(acknowledged)
                 client.crowd.get_collection("kept", write_concern=WriteConcern(w=1, j=False)).insert_one({"_id": n})
-                told.append(n)
+                acknowledged.append(n)
 
             crowd = Crowd(s)
             threads = crowd.together([*READERS, *WRITERS, keeps, long_ones, waiting_ones, builds], 1.5)
@@ -291,14 +291,14 @@ def test_an_end_under_load_is_clean_and_soon(tmp_path):
             no_panic(s)
         with server(tmp_path / "data") as s, s.client() as client:
             found = {d["_id"] for d in client.crowd.kept.find()}
-            assert set(told) <= found <= {*told, len(told)}
+            assert set(acknowledged) <= found <= {*acknowledged, len(acknowledged)}
             all_valid(client)
             recovered = [json.loads(line) for line in s.log(1000).splitlines() if "Recovered from the log" in line]
             assert not recovered or recovered[-1]["attr"]["batches"] == 0, "a clean end leaves nothing to be read again"
 
 
-def test_cursors_of_what_is_gone(tmp_path):
-    """An index or collection goes while a cursor stands on it: the cursor ends with an error, or goes on with its snapshot."""
+def test_cursors_of_dropped_collections_and_indexes(tmp_path):
+    """An index or collection is dropped while a cursor uses it: the cursor fails, or continues with its snapshot."""
     with server(tmp_path / "data") as s, s.client() as client:
         for gone in ("index", "collection", "database", "renamed"):
             client.drop_database("crowd")

@@ -1,9 +1,9 @@
-"""Data files damaged at random: a server that starts on them has the right data or says where it is not.
+"""Data files damaged at random: a server that starts on them has the right data or reports where it is damaged.
 
     a folder with collections of every kind ── one to three damages ──> start, --verify, --repair, start
-        start      refuses, and names file and place; or serves, and each answer is right or an error
-        --verify   says the damage, or that the files are whole, and then they are
-        --repair   saves what can be read: no document that never was, indexes that agree with the documents
+        start      refuses with file and position; or serves, and each reply is right or an error
+        --verify   reports the damage, or that the files are intact, and then they are
+        --repair   saves what can be read: no document that never existed, indexes consistent with the documents
 
 SHEAF_DAMAGE_ROUNDS (12) rounds; SHEAF_DAMAGE_SEED repeats a run.
 """
@@ -25,7 +25,7 @@ ROUNDS = int(os.environ.get("SHEAF_DAMAGE_ROUNDS", "12"))
 SEED = int(os.environ.get("SHEAF_DAMAGE_SEED", str(random.randrange(1 << 30))))
 JOURNALED = WriteConcern(w=1, j=True)
 WHEN = datetime.datetime(2024, 1, 1)
-# Answers that say that data is damaged or cannot be read.
+# Errors that report damaged or unreadable data.
 DAMAGED = {"DataCorruptionDetected", "UnrecoverableStorageError", "InternalError", "FileStreamFailed"}
 
 
@@ -36,10 +36,10 @@ def checked(n, version=0):
 
 
 def fill(folder, crash):
-    """Collections of each kind; part of them in the tree, the newest in the log alone when it `crash`es."""
+    """Collections of each kind; part of them in the tree, the newest only in the log if the server `crash`es."""
     with server(folder) as s:
         with s.client() as client:
-            # A change stream turns the oplog on.
+            # A change stream enables the oplog.
             client.hurt.plain.watch().close()
             db = client.get_database("hurt", write_concern=JOURNALED)
             db.create_collection("clustered", clusteredIndex={"key": {"_id": 1}, "unique": True})
@@ -72,7 +72,7 @@ NUMBERS["clustered"] = NUMBERS["ruled"] = NUMBERS["plain"]
 
 
 def files(folder):
-    """The files of the data folder that hold something, by their path in it."""
+    """The non-empty files of the data folder, by their path in it."""
     found = []
     for base, _, names in os.walk(folder):
         for name in names:
@@ -83,13 +83,13 @@ def files(folder):
 
 
 def damage(folder, rng):
-    """Damages the folder in one way; gives what was done, in words."""
+    """Damages the folder in one way; returns a description."""
     name = rng.choice([f for f in files(folder) if rng.random() < 0.7] or files(folder))
     path = os.path.join(folder, name)
     size = os.path.getsize(path)
     content = bytearray(open(path, "rb").read())
     what = rng.choice(["bit", "bit", "bit", "bits", "zeros", "noise", "cut", "remove", "longer", "move", "double", "empty"])
-    # Zero bytes that were never used take most of a file: damage what is.
+    # Most of a file may be unused zero bytes: damage used bytes.
     used = max(1, len(content.rstrip(b"\0")))
     at = rng.randrange(used)
     if rng.random() < 0.2:
@@ -127,7 +127,7 @@ def damage(folder, rng):
 
 
 def run(folder, *words):
-    """A server that is expected to end by itself: its status, and its log's entries."""
+    """Runs a server that exits by itself; returns its exit status and its log entries."""
     r = subprocess.run([BINARY, "--dbpath", str(folder), "--port", str(free_port()), "--nounixsocket", *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert r.returncode >= 0, f"ended by signal {-r.returncode}: {r.stdout[-2000:]} {r.stderr[-2000:]}"
     log = [json.loads(line) for line in r.stdout.splitlines() if line.startswith("{")]
@@ -141,7 +141,7 @@ def no_panic(log, more=""):
 
 
 def read(db, name):
-    """A collection's documents, checked one by one; or the error that the read ended with."""
+    """A collection's documents, checked one by one; or the error of the read."""
     try:
         docs = list(db[name].find())
     except OperationFailure as error:
@@ -157,9 +157,9 @@ def read(db, name):
 
 
 def look(s, log_lost=False):
-    """Everything the server has: whether it is all there. Each answer must be right or an error that says why not.
+    """Reads everything; returns whether it is complete. Each reply must be correct or a clear error.
 
-    `log_lost`: the log's end may have been cut as a torn tail is; then what it held alone may be missing.
+    `log_lost`: the log's end may have been cut as a torn tail is; then what only the log contained may be missing.
     """
     whole = True
     with s.client() as client:
@@ -184,7 +184,7 @@ def look(s, log_lost=False):
 
 
 def started(folder):
-    """Starts on the folder: None when it refuses, else whether everything is there. A refusal names what is damaged."""
+    """Starts on the folder: None if it refuses, otherwise whether everything exists. A refusal names what is damaged."""
     s = Server(folder)
     s.log_path = str(folder) + f".{random.random()}.log"
     try:
@@ -222,13 +222,13 @@ def one_round(original, folder, rng, tally):
         whole, why, entries = started(folder)
         said = [e["msg"] for e in entries if e["s"] in "WEF"]
         if verified:
-            # Of whole files nothing is missing but what a torn end of the log may have held.
+            # If the files are intact, only what a torn end of the log contained may be missing.
             assert whole is not None, f"verified, then refused: {why}"
         tally[(verified, whole)] = tally.get((verified, whole), 0) + 1
         if whole is False and verified:
             torn = any("torn" in json.dumps(e).lower() or "cut" in e["msg"] for e in entries)
             assert torn, ("data is missing and nobody said so", said)
-        # What the damaged files still hold is saved.
+        # Data that the damaged files still contain is saved.
         status, log = run(damaged, "--repair")
         if status == 0:
             status, log = run(damaged, "--verify")

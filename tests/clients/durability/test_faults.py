@@ -1,6 +1,6 @@
-"""A disk that fails under a running server: errors that name it, reads that go on, and nothing acknowledged lost.
+"""A disk that fails under a running server: clear errors, reads that continue, and no acknowledged write lost.
 
-What fails for good ends all writing, at once and until the next start; what passes ends nothing. See fault_clients.py.
+A permanent failure ends all writing until the next start; a temporary one does not. See fault_clients.py.
 SHEAF_FAULT_ROUNDS (6) rounds of faults at random; SHEAF_FAULT_SEED repeats a run.
 """
 
@@ -26,7 +26,7 @@ from test_kill_mix import initiated
 ROUNDS = int(os.environ.get("SHEAF_FAULT_ROUNDS", "6"))
 
 
-# What fails from a call on, and stays failed. `n`: how many such calls pass before.
+# Calls that fail permanently from a certain call on.
 FINAL = {
     "a write of the log": (WRITE, LOG, ERROR, EIO, False),
     "no space in a write of the log": (WRITE, LOG, ERROR, ENOSPC, False),
@@ -41,8 +41,8 @@ FINAL = {
 
 
 @pytest.mark.parametrize("what", FINAL)
-def test_what_failed_for_good(shim, tmp_path, what):
-    """A write or sync that fails ends all writing, at once and for good; only the start after it begins anew."""
+def test_permanent_failures(shim, tmp_path, what):
+    """A write or sync that fails ends all writing, immediately and permanently; only a restart allows writes again."""
     ops, kinds, action, error, losing = FINAL[what]
     rng = random.Random(f"{SEED} {what}")
     print(f"SHEAF_FAULT_SEED={SEED}")
@@ -53,7 +53,7 @@ def test_what_failed_for_good(shim, tmp_path, what):
             faults.arm(ops, kinds, action, error, skip=rng.randrange(60 if kinds == LOG else 12), times=0)
             run_until(s, faults, clients, lambda: faults.hits() and is_read_only(client))
             assert is_read_only(client), (faults.hits(), faults.seen())
-            # Once it has failed, a disk that is well again is not believed.
+            # A disk that works again after a failure is not trusted.
             faults.clear()
             time.sleep(0.3)
             stop(s, clients)
@@ -66,7 +66,7 @@ def test_what_failed_for_good(shim, tmp_path, what):
         after_all(s, clients)
 
 
-# What fails and is well again: nothing but the operations that met it is to suffer. `harmless`: not even those.
+# Temporary failures: only the affected operations fail. `harmless`: not even those.
 PASSING = {
     "half a write of the log": (WRITE, LOG, HALF, 0, "harmless"),
     "half a write of the tree": (WRITE, TREE, HALF, 0, "harmless"),
@@ -80,8 +80,8 @@ PASSING = {
 
 
 @pytest.mark.parametrize("what", PASSING)
-def test_what_failed_and_is_well_again(shim, tmp_path, what):
-    """A full disk, and a read that failed, end nothing: with the cause gone writes go on, without a new start."""
+def test_temporary_failures(shim, tmp_path, what):
+    """A full disk, and a read that failed, do not end writing: once the cause is removed, writes continue without a restart."""
     ops, kinds, action, error, kind = PASSING[what]
     rng = random.Random(f"{SEED} {what}")
     print(f"SHEAF_FAULT_SEED={SEED}")
@@ -92,7 +92,7 @@ def test_what_failed_and_is_well_again(shim, tmp_path, what):
             faults.arm(ops, kinds, action, error, skip=rng.randrange(5), times=0)
             began = time.monotonic()
             if kinds == SPARE:
-                # A file of the log is long: most of one is written before the next is wanted.
+                # A log file is long: most of one is written before the next is needed.
                 filler = threading.Thread(target=fill_log, args=(s, lambda: bool(faults.hits())), daemon=True)
                 filler.start()
             run_until(s, faults, clients, lambda: faults.hits() > 3 and time.monotonic() - began > 2, 40)
@@ -124,29 +124,29 @@ def fill_log(s, until):
 
 
 @pytest.mark.parametrize("skip", [0, 3, 9])
-def test_what_was_told_stays(shim, tmp_path, skip):
-    """A sync of the log fails and loses: change streams and majority reads have told of nothing that is gone after it."""
-    told, streamed, ended = set(), set(), []
+def test_reported_writes_are_kept(shim, tmp_path, skip):
+    """A sync of the log fails and loses: change streams and majority reads have returned nothing that is lost by it."""
+    reported, streamed, ended = set(), set(), []
     with faulty(shim, tmp_path / "data", *FLAGS, "--replSet", "rs0", losing=True) as (s, faults):
         with s.client(directConnection=True) as client:
             initiated(client, s.port)
-            client.faulty.create_collection("told")
+            client.faulty.create_collection("reported")
         local = {"directConnection": True}
 
         def write():
             with s.client(**local) as client:
-                coll = client.faulty.get_collection("told", write_concern=WriteConcern(w=1, j=False))
+                coll = client.faulty.get_collection("reported", write_concern=WriteConcern(w=1, j=False))
                 for i in range(1_000_000):
                     coll.insert_one({"_id": i})
 
         def read():
             with s.client(**local) as client:
-                coll = client.faulty.get_collection("told", read_concern=ReadConcern("majority"))
+                coll = client.faulty.get_collection("reported", read_concern=ReadConcern("majority"))
                 while True:
-                    told.update(d["_id"] for d in coll.find({"_id": {"$gte": len(told) - 5}}))
+                    reported.update(d["_id"] for d in coll.find({"_id": {"$gte": len(reported) - 5}}))
 
         def watch():
-            with s.client(**local) as client, client.faulty.told.watch(max_await_time_ms=100) as stream:
+            with s.client(**local) as client, client.faulty.reported.watch(max_await_time_ms=100) as stream:
                 while True:
                     event = stream.try_next()
                     if event:
@@ -164,7 +164,7 @@ def test_what_was_told_stays(shim, tmp_path, skip):
         for t in threads:
             t.start()
         until = time.monotonic() + 30
-        while not (told and streamed) and time.monotonic() < until:
+        while not (reported and streamed) and time.monotonic() < until:
             time.sleep(0.01)
         faults.arm(SYNC, LOG, LOST, EIO, skip=skip)
         with s.client(**local) as client:
@@ -174,19 +174,19 @@ def test_what_was_told_stays(shim, tmp_path, skip):
         for t in threads:
             t.join(30)
             assert not t.is_alive()
-        assert told and streamed
+        assert reported and streamed
         assert set(ended) <= {FAILED, "killed"}, ended
         s.environment = {}
         s.start()
         with s.client(**local) as client:
-            found = {d["_id"] for d in client.faulty.told.find()}
-            assert told <= found, (len(told), len(found), sorted(told - found)[:5])
+            found = {d["_id"] for d in client.faulty.reported.find()}
+            assert reported <= found, (len(reported), len(found), sorted(reported - found)[:5])
             assert streamed <= found, (len(streamed), len(found), sorted(streamed - found)[:5])
             assert found == set(range(len(found)))
 
 
-def test_a_commit_in_doubt(shim, tmp_path):
-    """The sync of a commit fails: asked again the server says the same, and after a start what became of it."""
+def test_a_commit_with_an_unknown_outcome(shim, tmp_path):
+    """The sync of a commit fails: repeated, it returns the same error, and after a restart the outcome."""
     for kept in (False, True):
         folder = tmp_path / f"data{kept}"
         lsid = {"id": bson.Binary.from_uuid(uuid.uuid4())}
@@ -216,8 +216,8 @@ def test_a_commit_in_doubt(shim, tmp_path):
                 assert (reply["ok"], reply.get("codeName")) == ((1, None) if kept else (0, "NoSuchTransaction")), reply
 
 
-def test_an_index_build_that_cannot_be_taken_back(shim, tmp_path):
-    """The log fails while an index is built: whoever wants the same index next is told so, and does not wait for it."""
+def test_an_index_build_that_cannot_be_rolled_back(shim, tmp_path):
+    """The log fails while an index is built: the next command for the same index fails instead of waiting for it."""
     with faulty(shim, tmp_path / "data", "--journalCommitInterval", "5") as (s, faults):
         with s.client() as client:
             coll = client.faulty.built
@@ -243,7 +243,7 @@ def test_an_index_build_that_cannot_be_taken_back(shim, tmp_path):
 
 
 def test_faults_at_random(shim, tmp_path):
-    """Any fault, once or for good, at any call: what was acknowledged is there, and nothing is half."""
+    """Any fault, temporary or permanent, at any call: acknowledged writes are kept, and none is partial."""
     print(f"SHEAF_FAULT_SEED={SEED}")
     tally = {}
     for round_ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""A start on a disk that fails: each call of it in turn. It refuses and says why, or serves, and harms nothing."""
+"""A start on a failing disk, at each of its calls in turn. It fails with a reason or serves, and damages nothing."""
 
 import shutil
 import time
@@ -10,7 +10,7 @@ from servers import Server
 
 
 def started(s):
-    """Whether the server starts; else it has refused, with a status and words that say why."""
+    """Whether the server starts; otherwise it has exited with a status and a reason."""
     s.log_path = f"{s.folder}.{time.monotonic_ns()}.log"
     try:
         s.start()
@@ -36,11 +36,11 @@ STARTS = {
 
 @pytest.mark.parametrize("what", STARTS)
 def test_faults_at_the_start(shim, tmp_path, what):
-    """Each call of a start that reads the log again fails in turn: it refuses or serves, and harms nothing."""
+    """Each call of a start that replays the log fails in turn: it refuses or serves, and damages nothing."""
     ops, action, error = STARTS[what]
     original = tmp_path / "original"
     documents = {}
-    # More in the log than the memory of the starts takes at once: part of it goes into the tree while it is read.
+    # More log than the memory of the starts holds: part of it goes into the tree during the replay.
     with faulty(shim, original, "--wiredTigerCacheSizeGB", "1", "--syncdelay", "3600") as (s, faults):
         with s.client() as client:
             prepare(client)
@@ -62,7 +62,7 @@ def test_faults_at_the_start(shim, tmp_path, what):
         try:
             if started(s):
                 served += 1
-                # What comes after the start is not meant.
+                # Only the start is tested.
                 faults.clear()
                 with s.client() as client:
                     found = {d["_id"]: d for d in client.faulty.written.find({"_id": {"$gte": 0}})}

@@ -1,4 +1,4 @@
-"""Reads that fail, of data files as of temporary ones: an error of who reads, and of nobody else."""
+"""Failing reads of data files and temporary files: an error of the reader only."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from servers import Server
 
 
 def test_reads_that_fail(shim, tmp_path):
-    """More data than memory, on a disk of which parts cannot be read: queries say so, and the others are right."""
+    """More data than memory, on a disk with unreadable parts: the affected queries fail, the others are correct."""
     with faulty(shim, tmp_path / "data", "--wiredTigerCacheSizeGB", "0.02") as (s, faults):
         with s.client() as client:
             coll = client.faulty.large
@@ -45,7 +45,7 @@ def test_reads_that_fail(shim, tmp_path):
             for name, query in queries.items():
                 assert query() == sums, name
             assert faults.hits()
-            # All of them fail: what is in memory is still answered, and then all is well again.
+            # All reads fail: queries on cached data succeed, and later everything does again.
             faults.arm(READ, TREE, ERROR, EIO)
             for name, query in queries.items():
                 with pytest.raises(OperationFailure):
@@ -59,7 +59,7 @@ def test_reads_that_fail(shim, tmp_path):
 
 
 def test_reads_that_fail_of_a_mapped_file(shim, tmp_path):
-    """Less data than memory: pages are read where they lie, and one that the disk cannot read is an error of its reader."""
+    """Less data than memory: pages are read through the mapping, and an unreadable page is an error of its reader."""
     count = 3000
     with faulty(shim, tmp_path / "data", "--wiredTigerCacheSizeGB", "0.25") as (s, faults):
         with s.client() as client:
@@ -75,7 +75,7 @@ def test_reads_that_fail_of_a_mapped_file(shim, tmp_path):
         failures = 0
         for name, query in queries.items():
             for skip in (0, 2):
-                # After a start no page has been looked at.
+                # After a restart no page has been accessed.
                 assert s.stop() == 0, s.log()
                 s.start()
                 with s.client() as client:
@@ -98,7 +98,7 @@ def test_reads_that_fail_of_a_mapped_file(shim, tmp_path):
 
 
 def test_temporary_files_that_fail(shim, tmp_path):
-    """Sorts, groups and index builds that spill: the operation fails by name, leaves no file, and nobody else notices."""
+    """Sorts, groups and index builds that spill: the operation fails with a clear error, leaves no file, and affects no other."""
     with faulty(shim, tmp_path / "data") as (s, faults):
         with s.client() as client:
             prepare(client)
@@ -140,7 +140,7 @@ def test_temporary_files_that_fail(shim, tmp_path):
 
 
 def test_backups_of_a_failing_disk(shim, tmp_path):
-    """A backup that cannot read says so and leaves nothing; of a server that writes no more it has everything."""
+    """A backup that cannot read fails and leaves nothing; that of a read-only server is complete."""
     rng = random.Random(SEED)
     with faulty(shim, tmp_path / "data", "--wiredTigerCacheSizeGB", "0.02") as (s, faults):
         with s.client() as client:

@@ -1,10 +1,10 @@
-"""A disk that fills: clear errors, reads that go on, nothing acknowledged lost, and work again once there is space.
+"""A disk that fills: clear errors, reads that continue, no acknowledged write lost, and writes again once there is space.
 
-    a small file system of its own (tmpfs) ── writers, builds, spills, oplog ──> OutOfDiskSpace (14031)
-        └─ a stuffing file takes the rest, and gives it back ──> writes again, without a new start
+    a small separate file system (tmpfs) ── writers, builds, spills, oplog ──> OutOfDiskSpace (14031)
+        └─ a file fills the rest, and is deleted ──> writes again, without a restart
 
-Where a test may not mount, a limit on the size of a file (RLIMIT_FSIZE) takes the place of the disk's end: a write beyond
-it fails too.
+Where mounting is not permitted, a limit on the file size (RLIMIT_FSIZE) replaces the full disk: a write beyond it fails
+too.
 """
 
 import contextlib
@@ -24,14 +24,15 @@ JOURNALED = WriteConcern(w=1, j=True)
 IDS = itertools.count()
 NO_SPACE = 14031
 MB = 1 << 20
-# A small memory, so that what is written soon goes into the tree's file; and an oplog that does not keep all of it.
+# Little memory, so that writes soon reach the tree file; and an oplog that does not keep all of
+# them.
 FLAGS = ("--wiredTigerCacheSizeGB", "0.05")
 SET = (*FLAGS, "--replSet", "rs0", "--oplogSize", "10", "--syncdelay", "1")
 
 
 @contextlib.contextmanager
 def small_disk(folder, megabytes):
-    """A file system of this size in the folder; a test that may not mount one is told so."""
+    """A file system of this size in the folder; yields False if mounting it is not permitted."""
     os.makedirs(folder, exist_ok=True)
     r = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)], capture_output=True, text=True)
     if r.returncode:
@@ -44,7 +45,7 @@ def small_disk(folder, megabytes):
 
 
 class Writer(threading.Thread):
-    """Inserts until it is refused; knows what it was told."""
+    """Inserts until it is refused; records the acknowledged inserts."""
 
     def __init__(self, s, number, pad):
         super().__init__(daemon=True)
@@ -70,7 +71,7 @@ class Writer(threading.Thread):
 
 
 def fill_up(path, leave=0):
-    """Takes the rest of the disk; gives the file to delete."""
+    """Fills the rest of the disk; returns the file to delete."""
     name = os.path.join(path, "stuffing")
     with open(name, "wb", buffering=0) as f:
         stat = os.statvfs(path)
@@ -91,7 +92,7 @@ def checked(client, acknowledged):
 
 
 def writing(s, seconds, pad=20_000):
-    """Four writers until each was refused, or for so long."""
+    """Four writers until each was refused, or for this long."""
     writers = [Writer(s, n, pad) for n in range(4)]
     for w in writers:
         w.start()
@@ -102,7 +103,7 @@ def writing(s, seconds, pad=20_000):
 
 
 def test_a_full_disk(tmp_path):
-    """Filled by the data itself, then by another; and each time there is space again, the server goes on."""
+    """Filled by the data, then by another file; each time space is freed, the server continues."""
     folder = tmp_path / "disk"
     with small_disk(folder, 160) as mounted:
         if not mounted:
@@ -122,7 +123,7 @@ def test_a_full_disk(tmp_path):
                 with pytest.raises(OperationFailure) as refused:
                     client.full.small.create_index([("k", 1), ("pad", 1)])
                 assert refused.value.code == NO_SPACE, refused.value
-                # What needs no space goes on.
+                # Operations that need no space succeed.
                 assert client.full.small.count_documents({}) == 5000
                 assert client.full.small.find_one({"_id": 77})["k"] == "77" * 20
                 if round_:
@@ -143,7 +144,7 @@ def test_a_full_disk(tmp_path):
                 assert s.process.poll() is None
                 if round_:
                     os.unlink(stuffing)
-                # A full disk can be made room on by deletes, too.
+                # Deletes free space on a full disk too.
                 freed = sorted(acknowledged)[: len(acknowledged) * 2 // 3]
                 client.full.get_collection("written", write_concern=JOURNALED).delete_many({"_id": {"$in": freed}})
                 acknowledged -= set(freed)
@@ -171,7 +172,7 @@ def test_a_full_disk(tmp_path):
 
 
 def test_started_on_a_full_disk(tmp_path):
-    """A server killed on a full disk starts on it, or says why not; with space it has everything."""
+    """A server killed on a full disk starts on it, or reports why not; with space it has all data."""
     folder = tmp_path / "disk"
     with small_disk(folder, 160) as mounted:
         if not mounted:
@@ -208,7 +209,7 @@ def test_started_on_a_full_disk(tmp_path):
 
 
 def beyond_the_limit(tmp_path):
-    """No file may grow beyond the limit: the engine's file does not, and the process lives."""
+    """No file may grow beyond the limit: the engine's file does not, and the process keeps running."""
     limit = 80 * MB
     s = Server(tmp_path / "limited", *FLAGS)
     s.preexec = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

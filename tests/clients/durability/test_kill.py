@@ -1,12 +1,11 @@
-"""kill -9 at random moments loses nothing that was acknowledged with j: true.
+"""kill -9 at random times loses no write acknowledged with j: true.
 
     writers ── insert, update, delete with {w: 1, j: true} ──> server ──x SIGKILL
-       │ after each answer                                        │
+       │ after each reply                                         │
        └─> what must hold from now on      same folder, new process ─> compare
 
-Each thread owns its documents, so what it was told is exact: the one operation
-that was under way when the server died may or may not have happened, every
-earlier one must have. SHEAF_KILL_ROUNDS (5) kills; SHEAF_KILL_SEED repeats a run.
+Each thread owns its documents, so its expected state is exact: the operation in flight
+when the server died may or may not have happened, every earlier one must have. SHEAF_KILL_ROUNDS (5) kills; SHEAF_KILL_SEED repeats a run.
 """
 
 import hashlib
@@ -26,13 +25,13 @@ JOURNALED = WriteConcern(w=1, j=True)
 
 
 def checked(_id, version, pad):
-    """A document that shows whether it is whole."""
+    """A document with a checksum."""
     body = f"{_id}/{version}/" + "x" * pad
     return {"_id": _id, "version": version, "group": version % 7, "tags": [version % 3, version % 5], "body": body, "sum": hashlib.md5(body.encode()).hexdigest()}
 
 
 class Writer(threading.Thread):
-    """One client that writes until its server dies, and what it was told."""
+    """A client that writes until its server dies, and its acknowledged writes."""
 
     def __init__(self, uri, name, rng, known):
         super().__init__(daemon=True)
@@ -66,11 +65,11 @@ class Writer(threading.Thread):
                     self.doubtful = None
                     self.acknowledged += 1
             except PyMongoError:
-                pass  # the server died, which is the point
+                pass  # the server was killed, as expected
 
 
 def verify(coll, writers):
-    """Compares the collection with what every writer was told, and its indexes with it."""
+    """Compares the collection with the acknowledged writes of every writer, and validates its indexes."""
     found = {d["_id"]: d for d in coll.find(hint=[("$natural", 1)])}
     for d in found.values():
         assert hashlib.md5(d["body"].encode()).hexdigest() == d["sum"], f"{d['_id']} is torn"
@@ -85,7 +84,7 @@ def verify(coll, writers):
             w.known[_id] = there
             if there is not None:
                 expected.add(_id)
-        if w.doubtful and w.doubtful[0] not in w.known:  # an insert without an answer
+        if w.doubtful and w.doubtful[0] not in w.known:  # an insert without a reply
             if w.doubtful[0] in found:
                 w.known[w.doubtful[0]] = w.doubtful[1]
                 expected.add(w.doubtful[0])
@@ -123,7 +122,7 @@ def test_acknowledged_writes_survive(tmp_path, engine):
             writers = [Writer(s.uri, f"w{n}", random.Random(rng.random()), known[n]) for n in range(4)]
             for w in writers:
                 w.start()
-            # Let each be answered at least once, then any moment is as good as another.
+            # Each writer must be acknowledged at least once; then the time is random.
             until = time.monotonic() + 20
             while any(w.acknowledged == 0 for w in writers) and time.monotonic() < until:
                 time.sleep(0.01)
@@ -138,7 +137,7 @@ def test_acknowledged_writes_survive(tmp_path, engine):
 
 
 def test_a_large_batch_is_whole_or_a_prefix(tmp_path):
-    """An ordered insert_many that was under way leaves a prefix of itself."""
+    """An interrupted ordered insert_many leaves a prefix of its documents."""
     rng = random.Random(SEED)
     with server(tmp_path / "data") as s:
         with s.client() as client:
@@ -166,8 +165,8 @@ def test_a_large_batch_is_whole_or_a_prefix(tmp_path):
         assert coll.count_documents({"n": {"$gte": 0}}, hint="n_1") == n
 
 
-def test_kill_while_indexes_and_collections_come_and_go(tmp_path):
-    """What is half made when the server dies is gone, or whole, after the start."""
+def test_kill_during_ddl(tmp_path):
+    """DDL that a kill interrupts is undone or complete after the restart."""
     rng = random.Random(SEED + 1)
     for round_ in range(max(2, ROUNDS // 2)):
         with server(tmp_path / "data") as s:
@@ -206,14 +205,14 @@ def test_kill_while_indexes_and_collections_come_and_go(tmp_path):
                     assert len(by_index) == documents, f"{name}.{index}"
                 if name != "base":
                     assert 0 <= documents <= 100
-            # And every name is free to be used again.
+            # Every name can be used again.
             db.base.create_index([("k", 1), ("t", 1)])
             assert db.base.count_documents({"k": 5}, hint="k_1_t_1") == 200
             db.base.drop_index("k_1_t_1")
 
 
 def test_unjournaled_writes_are_lost_only_at_the_end(tmp_path):
-    """Without j, what is missing after a kill is the newest, never an older one."""
+    """Without j, only the newest writes are missing after a kill."""
     acknowledged = []
     with server(tmp_path / "data") as s:
 
@@ -236,7 +235,7 @@ def test_unjournaled_writes_are_lost_only_at_the_end(tmp_path):
     with server(tmp_path / "data") as s, s.client() as client:
         ids = [d["_id"] for d in client.durable.fast.find(sort=[("_id", 1)])]
     assert ids == list(range(len(ids)))
-    # Promised are 100 ms; a busy machine may flush late, so the check gives it two seconds.
+    # Writes are flushed after 100 ms; a busy machine may be late, so the check allows two seconds.
     old_enough = sum(1 for at in acknowledged if at < killed - 2)
     assert old_enough > 0
     assert len(ids) >= old_enough
@@ -264,7 +263,7 @@ def test_clean_stop_keeps_everything(tmp_path, batch):
         assert after["count"] == before["count"] == 490
         with pytest.raises(OperationFailure):
             coll.insert_one({"_id": "again", "n": 5})
-        # Record ids go on upward: a new document comes last in natural order.
+        # Record ids increase: a new document is last in natural order.
         coll.insert_one({"_id": "new", "n": -1})
         assert list(coll.find(hint=[("$natural", -1)], limit=1))[0]["_id"] == "new"
 

@@ -1,12 +1,12 @@
-"""kill -9 in the middle of everything at once: each kind of collection and index, transactions, DDL, builds, spills.
+"""kill -9 during all kinds of work: each kind of collection and index, transactions, DDL, builds, spills.
 
-    parts ── each a client that knows what it was told ──> server ──x SIGKILL
+    parts ── each a client that records its replies ──> server ──x SIGKILL
       │                                                      │
-      └─> what must hold; what was under way: done or not    same folder ─> check, validate {full: true}
+      └─> what must hold; operations in flight: done or not   same folder ─> check, validate {full: true}
 
-A part owns its collections. What was under way when the server died may or may not have
-happened, and where the protocol lets a client ask again (retryable writes, commits), it asks again
-and must learn which. SHEAF_KILL_ROUNDS kills, at least 3; SHEAF_KILL_SEED repeats a run.
+A part owns its collections. An operation in flight when the server died may or may not have
+happened. Where the protocol allows a retry (retryable writes, commits), the part retries and must
+get the outcome. SHEAF_KILL_ROUNDS kills, at least 3; SHEAF_KILL_SEED repeats a run.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ from servers import BINARY, Server
 ROUNDS = max(3, int(os.environ.get("SHEAF_KILL_ROUNDS", "3")))
 SEED = int(os.environ.get("SHEAF_KILL_SEED", str(random.randrange(1 << 30))))
 JOURNALED = {"w": 1, "j": True}
-# How long anything may take on a machine that is busy otherwise. Nothing here asserts a time: it only ends what hangs.
+# Time limit on a busy machine. No test measures time: it only ends what hangs.
 PATIENCE = 180
-# An oplog of no great length: what each round checks does not grow with the rounds.
+# A small oplog, so that the work of each round stays constant.
 FLAGS = ("--replSet", "rs0", "--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.03", "--syncdelay", "1", "--setParameter", "ttlMonitorSleepSecs=1")
 FAR = datetime.datetime(2100, 1, 1)
 DB = "mix"
@@ -60,11 +60,11 @@ class Part:
                         self.step(client)
                         self.steps += 1
                     except ServerSelectionTimeoutError:
-                        # Nothing was sent. A busy machine is no reason to end.
+                        # No request was sent. A busy machine is no reason to stop.
                         if self.killed:
                             break
         except (ConnectionFailure, ConnectionError, OSError):
-            # The server died, which is the point.
+            # The server was killed, as expected.
             if not self.killed:
                 self.error = traceback.format_exc()
         except Exception:
@@ -79,7 +79,7 @@ class Part:
 
 
 class Documents(Part):
-    """Inserts, replaces, increments and deletes by _id, with indexes beside it."""
+    """Inserts, replaces, increments and deletes by _id, with indexes on the collection."""
 
     def __init__(self, rng, name, **options):
         super().__init__(rng)
@@ -128,7 +128,7 @@ class Documents(Part):
 
 
 class Capped(Part):
-    """Numbers in order; after any kill a suffix of what was inserted, as long as it may be."""
+    """Numbers in order; after any kill a suffix of the inserts, within the limit."""
 
     last = 0
     doubt = None
@@ -157,7 +157,7 @@ class Capped(Part):
 
 
 class Expiring(Part):
-    """Of a TTL index only what is due goes."""
+    """A TTL index removes only expired documents."""
 
     def __init__(self, rng):
         super().__init__(rng)
@@ -183,7 +183,7 @@ class Expiring(Part):
 
 
 class Retried(Part):
-    """A retryable write without an answer is sent again after the start, and is done once."""
+    """A retryable write without a reply is sent again after the restart, and is executed once."""
 
     count = 0
     pending = None
@@ -235,7 +235,7 @@ class Retried(Part):
 
 
 class Transfers(Part):
-    """Transactions over two collections; a commit without an answer is asked about after the start."""
+    """Transactions over two collections; a commit without a reply is repeated after the restart."""
 
     ACCOUNTS = 8
 
@@ -295,7 +295,7 @@ class Transfers(Part):
 
 
 class Watched(Part):
-    """Numbered inserts, and a change stream over all kills: each number once, in order."""
+    """Numbered inserts, and a change stream across all kills: each number once, in order."""
 
     last = 0
 
@@ -315,7 +315,7 @@ class Watched(Part):
                     while True:
                         self.take(stream.try_next(), stream)
         except PyMongoError as error:
-            # The cursor cannot be opened again on a server that is gone.
+            # The cursor cannot be reopened on a killed server.
             if isinstance(error, OperationFailure):
                 self.error = traceback.format_exc()
         except Exception:
@@ -342,7 +342,7 @@ class Watched(Part):
         count = self.coll(client, "watched").count_documents({})
         assert self.last <= count <= self.last + 1
         self.last = count
-        assert self.seen <= count, "a change was told of and is not there"
+        assert self.seen <= count, "a change was streamed and is missing"
         with self.coll(client, "watched").watch(resume_after=self.token, max_await_time_ms=50) as stream:
             until = time.monotonic() + PATIENCE
             while self.seen < count:
@@ -390,7 +390,7 @@ class Measured(Part):
 
 
 class Definitions(Part):
-    """Collections, views and indexes that come, change and go; a model says what there is."""
+    """Collections, views and indexes that are created, changed and dropped; a model has the expected state."""
 
     NAME = "mix_ddl"
 
@@ -436,7 +436,7 @@ class Definitions(Part):
             if what < 45:
                 docs = [{"t": FAR, "x": i} for i in range(rng.randrange(1, 5))]
                 after[name] = (kind, level, indexes, count + len(docs))
-                # A batch is not one change: any prefix may be there.
+                # A batch is not atomic: any prefix may exist.
                 partly = {count + i for i in range(len(docs) + 1)}, name
                 command = {"insert": name, "documents": docs}
             elif what < 60:
@@ -490,7 +490,7 @@ class Definitions(Part):
 
 
 class Builds(Part):
-    """Indexes over some thousand documents come and go, with writes to the documents meanwhile."""
+    """Indexes over some thousand documents are created and dropped, with concurrent writes to the documents."""
 
     COUNT = 4000
 
@@ -537,13 +537,13 @@ def dimensions(name, count):
 
 
 def nearest(coll, name, query, limit):
-    """What a search that looks everywhere finds, in the index's own order."""
+    """The result of an exact search, in the index's order."""
     stage = {"index": name, "path": "v", "queryVector": query, "limit": limit, "exact": True}
     return [d["_id"] for d in coll.aggregate([{"$vectorSearch": stage}, {"$project": {"_id": 1}}])]
 
 
 class Vectors(Part):
-    """Documents with vectors that come, change and go under a vector index; searches find what there is, where it is."""
+    """Documents with vectors that are inserted, changed and deleted under a vector index; searches find the current vectors."""
 
     def __init__(self, rng):
         super().__init__(rng)
@@ -554,7 +554,7 @@ class Vectors(Part):
         self.coll(client, "vectors").create_search_index(dimensions("near", 3))
 
     def vector(self):
-        # Numbers that floats of 32 bits hold, and no two documents the same.
+        # Numbers that 32-bit floats represent exactly; no two documents are the same.
         return [self.next, self.rng.randrange(64), self.rng.randrange(64)]
 
     def step(self, client):
@@ -602,7 +602,7 @@ class Vectors(Part):
 
 
 class VectorBuilds(Part):
-    """Vector indexes over some thousand vectors come, change and go: there or not there, and whole where they are."""
+    """Vector indexes over some thousand vectors are created, changed and dropped: they exist completely or not at all."""
 
     COUNT = 3000
 
@@ -646,7 +646,7 @@ class VectorBuilds(Part):
 
 
 class Merged(Part):
-    """$merge adds to a collection document by document, $out replaces one whole."""
+    """$merge adds documents one by one, $out replaces a collection atomically."""
 
     def __init__(self, rng):
         super().__init__(rng)
@@ -675,7 +675,7 @@ class Merged(Part):
         replaced = [d["version"] for d in self.coll(client, "replaced").find()]
         assert (len(replaced) == 100 and len(set(replaced)) == 1 and replaced[0] in (self.put, self.version)) or (replaced == [] and self.put == 0), (len(replaced), set(replaced), self.put)
         assert "version_1" in client[DB].replaced.index_information()
-        # What the merge under way left is replaced by the next; either may be what is known now.
+        # The next $merge replaces what an interrupted one left; either state is accepted here.
         self.merged = max(found.values(), default=0)
         self.put = replaced[0] if replaced else 0
         if len(set(found.values())) > 1:
@@ -700,12 +700,12 @@ class Chores(Part):
             db.built.aggregate([{"$match": {"_id": {"$lt": 500}}}, {"$out": "copied"}])
 
     def check(self, client):
-        # $out replaces the collection whole or not at all.
+        # $out replaces the collection completely or not at all.
         assert client[DB].copied.count_documents({}) in (0, 500)
 
 
 def initiated(client, port):
-    """The member of a set of one is ready to be written to."""
+    """Waits until the only member accepts writes."""
     try:
         client.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": f"127.0.0.1:{port}"}]})
     except OperationFailure as error:
@@ -757,7 +757,7 @@ def test_everything_at_once(tmp_path):
         Merged(seed()),
         Chores(seed()),
     ]
-    # One port throughout: the member's address stands in its configuration.
+    # The port stays the same, since the configuration contains the member's address.
     s = Server(tmp_path / "data", *FLAGS)
     for round_ in range(ROUNDS + 1):
         if round_ and round_ % 5 == 0:

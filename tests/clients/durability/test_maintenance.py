@@ -1,4 +1,4 @@
-"""The data folder decides which engine opens; --verify names damage, --repair saves the rest."""
+"""The data folder decides which engine opens; --verify reports damage, --repair saves the rest."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ SHEAF = ("--storageEngine", "sheaf")
 
 
 def run(folder, *words):
-    """A server that is expected to end by itself: its status, and its log's entries."""
+    """Runs a server that exits by itself; returns its exit status and its log entries."""
     command = [BINARY, "--dbpath", str(folder), "--port", str(free_port()), *words]
     r = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     return r.returncode, [json.loads(line) for line in r.stdout.splitlines() if line.startswith("{")]
@@ -26,7 +26,7 @@ def fill(folder, *flags, documents=3000):
 
 
 @pytest.mark.parametrize("engine", ["sheaf", "redb"])
-def test_a_folder_opens_with_the_engine_that_made_it(tmp_path, engine):
+def test_a_folder_opens_with_the_engine_that_created_it(tmp_path, engine):
     fill(tmp_path / "data", "--storageEngine", engine, documents=10)
     with server(tmp_path / "data") as s, s.client() as client:
         assert client.admin.command("serverStatus")["storageEngine"]["name"] == engine
@@ -38,7 +38,7 @@ def test_a_folder_opens_with_the_engine_that_made_it(tmp_path, engine):
     assert f"'{engine}'" in said and f"'{other}'" in said, said
 
 
-def test_what_the_log_alone_holds_is_there_after_a_kill(tmp_path):
+def test_data_only_in_the_log_survives_a_kill(tmp_path):
     with server(tmp_path / "data", *SHEAF) as s:
         with s.client() as client:
             client.d.c.insert_many([{"_id": n} for n in range(500)])
@@ -51,7 +51,7 @@ def test_what_the_log_alone_holds_is_there_after_a_kill(tmp_path):
         assert read and read[-1]["attr"]["batches"] > 0
 
 
-def test_whole_files_are_found_whole(tmp_path):
+def test_intact_files_are_verified(tmp_path):
     fill(tmp_path / "data", *SHEAF)
     for word in ["--verify", "--repair"]:
         status, log = run(tmp_path / "data", word)
@@ -61,7 +61,7 @@ def test_whole_files_are_found_whole(tmp_path):
         assert client.d.c.count_documents({}) == 3000
 
 
-def test_damage_is_named_and_the_rest_is_saved(tmp_path):
+def test_damage_is_reported_and_the_rest_is_saved(tmp_path):
     fill(tmp_path / "data", *SHEAF)
     path = tmp_path / "data" / "sheaf" / "tree"
     content = bytearray(path.read_bytes())
@@ -74,7 +74,7 @@ def test_damage_is_named_and_the_rest_is_saved(tmp_path):
     assert damage and all("tree" in attr["file"] and "offset" in attr for attr in damage), log
     status, log = run(tmp_path / "data", "--repair")
     assert status == 0, log
-    # The damaged files are kept, and the new ones hold all but the pages that are lost.
+    # The damaged files are kept, and the new ones have all data except for the lost pages.
     assert (tmp_path / "data" / "sheaf.damaged.1" / "tree").read_bytes() == bytes(content)
     status, log = run(tmp_path / "data", "--verify")
     assert status == 0, log

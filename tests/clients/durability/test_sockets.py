@@ -1,6 +1,6 @@
-"""Hostile, broken and careless clients: each gets an answer or its connection closed; the others notice nothing.
+"""Hostile, broken and careless clients: each gets a reply or its connection is closed; other clients are not affected.
 
-After each: a well-behaved client is answered at once, the log has no panic, and the server's memory is what it was.
+After each: a well-behaved client gets replies, the log has no panic, and the server's memory has not grown.
 SHEAF_SOCKET_ROUNDS (3000) messages come from the generator; SHEAF_SOCKET_SEED repeats them.
 """
 
@@ -53,7 +53,7 @@ def unharmed(s):
         assert time.monotonic() - begin < 10
     with Raw(s.port) as fresh:
         assert fresh.command(PING)["ok"] == 1
-    # What a test made the server hold is given back, but for what its caches keep.
+    # Memory that a test made the server use is released, except for caches.
     until = time.monotonic() + 20
     while resident(s) > before + 200 * MB:
         assert time.monotonic() < until, (before >> 20, resident(s) >> 20)
@@ -70,12 +70,12 @@ def compressed(compressor, content, size, opcode=OP_MSG):
 
 
 def bombs():
-    """Messages of some kilobytes that say they hold, or do hold, far more than may be."""
+    """Messages of some kilobytes that claim to contain, or do contain, far more than allowed."""
     zeros = bytes(150 * MB)
     packed = zlib.compress(zeros, 6)
     for size in (-1, 0, 100, 48_000_000, 48_000_001, 2**31 - 1, len(zeros)):
         yield f"zlib said to be {size}", compressed(2, packed, size)
-    # A snappy block: its length as a varint, one literal, then copies of what is before.
+    # A snappy block: its length as a varint, one literal, then copies of earlier bytes.
     copies = b"\0a" + b"\xfe\1\0" * 1_500_000
     for claim in (b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x17", b"\xff\xff\xff\xff\xff\xff"):
         for size in (100, 48_000_000, 2**31 - 1):
@@ -101,12 +101,12 @@ def test_bombs_hold_no_memory(s):
                 reply = raw.receive()
                 assert reply["ok"] == (1 if name == "noop" else 0), (name, reply)
             except ConnectionError:
-                pass  # closed, which is an answer too
+                pass  # closed, which is correct too
         assert resident(s) < before + 250 * MB, (name, before >> 20, resident(s) >> 20)
 
 
 def lying():
-    """Messages whose lengths, flags or sections lie; each with whether the connection may be used on."""
+    """Messages with false lengths, flags or sections; each with whether the connection remains usable."""
     ping = message(PING)
     body = bson.encode(PING)
     for length in (-(2**31), -1, 0, 1, 15, 16, 20, 48_000_001, 2**31 - 1):
@@ -143,7 +143,7 @@ def lying():
 
 
 def bad_documents():
-    """BSON that is none, as the value of a command's field."""
+    """Invalid BSON as the value of a command's field."""
 
     def document(element):
         return struct.pack("<i", 5 + len(element)) + element + b"\0"
@@ -157,7 +157,7 @@ def bad_documents():
 
 
 def answered(s, content, timeout=5):
-    """Sends it; gives the answer, None for a closed connection. Silence is an error."""
+    """Sends it; returns the reply, None for a closed connection. No reply is an error."""
     with Raw(s.port, timeout=timeout) as raw:
         try:
             raw.send(content)
@@ -167,7 +167,7 @@ def answered(s, content, timeout=5):
             return None
 
 
-def test_what_lies_is_answered_or_closed(s):
+def test_false_messages_are_answered_or_closed(s):
     for name, content in lying():
         reply = answered(s, content)
         if name.startswith(("harmless", "legacy hello")):
@@ -176,7 +176,7 @@ def test_what_lies_is_answered_or_closed(s):
             assert reply["ok"] == 0 and reply.get("code") not in (1, 8), (name, reply)
 
 
-def test_documents_that_are_none(s):
+def test_invalid_documents(s):
     for bad in bad_documents():
         for build in [
             lambda d: b"\x02find\0\x02\0\0\0c\0\x03filter\0" + d + b"\x02$db\0\x02\0\0\0d\0",
@@ -187,7 +187,7 @@ def test_documents_that_are_none(s):
             body = struct.pack("<i", 5 + len(elements)) + elements + b"\0"
             reply = answered(s, header(16 + 5 + len(body), OP_MSG) + struct.pack("<IB", 0, 0) + body)
             assert reply is None or (reply["ok"] == 0 and reply["code"] not in (1, 8)), (bad, reply)
-        # In a sequence beside the command.
+        # In a document sequence.
         section = b"\1" + struct.pack("<i", 14 + len(bad)) + b"documents\0" + bad
         content = struct.pack("<IB", 0, 0) + bson.encode({"insert": "c", "$db": "d"}) + section
         reply = answered(s, header(16 + len(content), OP_MSG) + content)
@@ -211,7 +211,7 @@ def test_nesting_beyond_the_limit(s):
 
 
 def test_damaged_messages(s):
-    """Messages in order with bytes changed, taken out or put in."""
+    """Valid messages with bytes changed, removed or inserted."""
     print(f"SHEAF_SOCKET_SEED={SEED}")
     rng = random.Random(SEED)
     good = [
@@ -234,12 +234,12 @@ def test_damaged_messages(s):
                 content[at:at] = rng.randbytes(rng.randrange(1, 9))
             if len(content) < 32:
                 break
-        if rng.random() < 0.9:  # else the length lies as well
+        if rng.random() < 0.9:  # otherwise the length is false too
             content[0:4] = struct.pack("<i", len(content))
         try:
             reply = answered(s, bytes(content), timeout=10)
         except TimeoutError:
-            # A flag may say that no answer is wanted.
+            # A flag may request no reply.
             assert content[16] & 2 or content[12:14] == b"\xdc\x07", bytes(content)
             continue
         except (bson.errors.InvalidBSON, struct.error):
@@ -247,8 +247,8 @@ def test_damaged_messages(s):
         assert reply is None or reply["ok"] == 1 or reply["code"] not in (1, 8), (bytes(content), reply)
 
 
-def test_connections_that_come_and_go(s):
-    """Thousands, some of which say half a message first."""
+def test_many_short_connections(s):
+    """Thousands, some of which send half a message first."""
     before = len(os.listdir(f"/proc/{s.process.pid}/fd"))
     rng = random.Random(1)
 
@@ -262,7 +262,7 @@ def test_connections_that_come_and_go(s):
                 assert raw.command(PING)["ok"] == 1
             elif what == 3:
                 raw.send(message({"find": "c", "$db": "d"}))
-                # Reset rather than closed, with the answer on its way.
+                # Reset rather than closed, while the reply is being sent.
                 raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raw.close()
 
@@ -277,8 +277,8 @@ def test_connections_that_come_and_go(s):
         time.sleep(0.1)
 
 
-def test_many_that_say_half_a_message_and_wait(s):
-    """Each claims the most that a message may have, and sends a byte now and then."""
+def test_many_incomplete_messages(s):
+    """Each claims the maximum message size, and sends a byte at intervals."""
     waiting = []
     for n in range(300):
         raw = Raw(s.port)
@@ -296,7 +296,7 @@ def test_many_that_say_half_a_message_and_wait(s):
 
 
 def test_clients_that_stop_reading(s):
-    """Ten ask for 16 MB batches, over and over, and read nothing: they hold an answer each, not more."""
+    """Ten request 16 MB batches repeatedly and read nothing: the server keeps at most one reply for each."""
     with Raw(s.port) as other:
         before = resident(s)
         deaf = [Raw(s.port, receive_bytes=4096) for _ in range(10)]
@@ -326,7 +326,7 @@ def test_abandoned_cursors_end(s):
         client.admin.command("setParameter", 1, cursorTimeoutMillis=600_000)
 
 
-def test_the_most_that_a_message_may_have(s):
+def test_the_largest_message(s):
     with Raw(s.port, timeout=60) as raw:
         documents = [{"_id": n, "pad": b"x" * 15_990_000} for n in range(3)]
         assert raw.command({"insert": "large", "$db": "d"}, [("documents", documents)])["n"] == 3

@@ -1,4 +1,4 @@
-"""Starting: what a folder must be, and what the command line and its file accept."""
+"""Starting: the data folder, the command line and the configuration file."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from servers import BINARY, Server, free_port, server
 
 
 def run(*words, **options):
-    """A server that is expected to end by itself."""
+    """Runs a server that exits by itself."""
     return subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, **options)
 
 
@@ -24,10 +24,10 @@ def test_a_second_server_on_the_same_folder_is_refused(tmp_path):
         with first.client() as client:
             client.d.c.insert_one({"_id": 1})
             r = run("--dbpath", tmp_path / "data", "--port", free_port())
-            assert r.returncode == 100  # MongoDB's status for it
+            assert r.returncode == 100  # MongoDB's exit status
             assert str(tmp_path / "data") in r.stdout + r.stderr
             assert "DBPathInUse" in r.stdout + r.stderr
-            # The first goes on undisturbed.
+            # The first server continues.
             client.d.c.insert_one({"_id": 2})
             assert client.d.c.count_documents({}) == 2
 
@@ -39,7 +39,7 @@ def test_the_lock_of_a_killed_server_is_free(tmp_path):
         assert client.admin.command("ping")["ok"] == 1
 
 
-def test_a_newer_data_format_is_refused_and_left_alone(tmp_path):
+def test_a_newer_data_format_is_refused_and_left_unchanged(tmp_path):
     with server(tmp_path / "data", "--storageEngine", "redb") as s:
         with s.client() as client:
             client.d.c.insert_one({"_id": 1})
@@ -54,7 +54,7 @@ def test_a_newer_data_format_is_refused_and_left_alone(tmp_path):
     assert r.returncode != 0
     said = r.stdout + r.stderr
     assert "format" in said and "newer" in said, said
-    # What the newer program wrote is still there for it.
+    # The newer program's data is unchanged.
     path.write_bytes(path.read_bytes().replace(newer, ours))
     with server(tmp_path / "data") as s, s.client() as client:
         assert client.d.c.find_one() == {"_id": 1}
@@ -137,7 +137,7 @@ def test_every_log_line_is_one_json_object(tmp_path):
         assert "Waiting for connections" in s.log(1000)
 
 
-def test_one_server_says_when_it_is_ready(tmp_path):
+def test_a_server_with_defaults(tmp_path):
     """An empty folder, nothing configured but the port: the server serves and its files are private."""
     with server(tmp_path / "data") as s, s.client() as client:
         assert client.admin.command("hello")["isWritablePrimary"] is True

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// take gives the next n events and fails the test when there is none.
+// take returns the next n events and fails the test if there are fewer.
 func take(t *testing.T, stream *mongo.ChangeStream, n int) []bson.M {
 	t.Helper()
 	events := []bson.M{}
@@ -66,7 +66,7 @@ func TestChangesOfADatabaseAndOfTheDeployment(t *testing.T) {
 	}
 }
 
-func TestResumeBehindAnEvent(t *testing.T) {
+func TestResumeAfterAnEvent(t *testing.T) {
 	c := empty(t)
 	s, err := c.Watch(ctx, mongo.Pipeline{})
 	stream := watch(t, s, err)

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// twoDatabases gives two empty collections of one name in different databases.
+// twoDatabases returns two empty collections of one name in different databases.
 func twoDatabases(t *testing.T) (*mongo.Collection, *mongo.Collection) {
 	t.Helper()
 	a := empty(t)

@@ -36,8 +36,8 @@ func TestHello(t *testing.T) {
 
 func TestPing(t *testing.T) { ok(t, shared.Ping(ctx, nil)) }
 
-// Whether the driver sends lsid is decided by what hello announced.
-func TestSessionsGoAlongExactlyWhenAnnounced(t *testing.T) {
+// The driver sends lsid only if hello announced sessions.
+func TestSessionsAreSentOnlyIfAnnounced(t *testing.T) {
 	var mu sync.Mutex
 	var find bson.Raw
 	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {

@@ -12,7 +12,7 @@ import (
 
 type d = bson.D
 
-// kv writes a document shorter: kv("a", 1, "b", 2).
+// kv is a short notation of documents: kv("a", 1, "b", 2).
 func kv(pairs ...any) bson.D {
 	out := bson.D{}
 	for i := 0; i < len(pairs); i += 2 {

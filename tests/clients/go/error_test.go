@@ -40,7 +40,7 @@ func TestUnknownNamesAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestUpdatesThatCannotBe(t *testing.T) {
+func TestInvalidUpdates(t *testing.T) {
 	c := empty(t)
 	before := kv("_id", int32(1), "n", int32(1), "s", "x")
 	must(c.InsertOne(ctx, before))(t)
@@ -70,7 +70,7 @@ func TestDeadlineEndsASlowFind(t *testing.T) {
 	}
 	must(c.InsertMany(ctx, documents))(t)
 	alternatives := bson.A{}
-	// Each pattern its own: equal ones would be asked once.
+	// All patterns differ, since equal ones would be evaluated once.
 	for i := range 60 {
 		alternatives = append(alternatives, kv("t", bson.Regex{Pattern: fmt.Sprintf("[xyz]+%d$", i)}))
 	}

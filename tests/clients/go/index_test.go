@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-func TestIndexesMadeListedDropped(t *testing.T) {
+func TestIndexesCreatedListedDropped(t *testing.T) {
 	c := empty(t)
 	view := c.Indexes()
 	names := must(view.CreateMany(ctx, []mongo.IndexModel{

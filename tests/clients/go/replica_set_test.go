@@ -18,7 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// member starts a replica set of one member, which ends with the test, and gives its address.
+// member starts a replica set of one member, which ends with the test, and returns its address.
 func member(t *testing.T) string {
 	t.Helper()
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -50,7 +50,7 @@ func member(t *testing.T) string {
 	}
 }
 
-// connect gives a client with the driver's defaults, and what it sends.
+// connect returns a client with the driver's defaults, and the commands it sends.
 func connect(t *testing.T, address, how string) (*mongo.Client, *sent) {
 	t.Helper()
 	s := &sent{}
@@ -60,10 +60,10 @@ func connect(t *testing.T, address, how string) (*mongo.Client, *sent) {
 	return client, s
 }
 
-// lossy stands between a driver and the server and loses the answer to the message that has `marker`.
+// lossy is a proxy between a driver and the server that drops the reply to the message with `marker`.
 //
 //	driver ──> message with the marker ──> server
-//	driver ──X connection closed       <── answer
+//	driver ──X connection closed       <── reply
 type lossy struct {
 	mu     sync.Mutex
 	marker []byte
@@ -110,7 +110,7 @@ func (l *lossy) listen(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// pump hands on what `pass` lets through, and closes both ends behind it.
+// pump forwards what `pass` accepts, and then closes both ends.
 func (l *lossy) pump(from io.ReadCloser, to io.WriteCloser, pass func([]byte) bool) {
 	defer from.Close()
 	defer to.Close()
@@ -148,8 +148,8 @@ func TestReplicaSetOfOneMember(t *testing.T) {
 	for _, how := range []string{"directConnection=true", "replicaSet=rs0"} {
 		t.Run("writes carry numbers "+how, func(t *testing.T) { writesCarryNumbers(t, address, how) })
 	}
-	t.Run("a lost answer writes nothing twice", func(t *testing.T) { lostAnswers(t, address) })
-	t.Run("a lost answer to a commit", func(t *testing.T) { lostCommit(t, address) })
+	t.Run("a lost reply causes no duplicate write", func(t *testing.T) { lostAnswers(t, address) })
+	t.Run("a lost reply to a commit", func(t *testing.T) { lostCommit(t, address) })
 }
 
 func writesCarryNumbers(t *testing.T, address, how string) {
@@ -167,7 +167,7 @@ func writesCarryNumbers(t *testing.T, address, how string) {
 		mongo.NewUpdateOneModel().SetFilter(id(4)).SetUpdate(field("$set", field("b", 1))),
 		mongo.NewDeleteOneModel().SetFilter(id(2)),
 	}))(t)
-	// Writes to many documents cannot be told from a second try: the driver sends no number.
+	// Writes to many documents are not retryable: the driver sends no number.
 	must(c.UpdateMany(ctx, bson.D{}, field("$set", field("m", 1))))(t)
 	cursor, err := c.Find(ctx, bson.D{}, options.Find().SetSort(id(1)))
 	one := int32(1)

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 func database() *mongo.Database { return shared.Database("go_suite") }
 
-// empty gives an empty collection of the test's own.
+// empty returns an empty collection for this test.
 func empty(t *testing.T) *mongo.Collection {
 	t.Helper()
 	c := database().Collection(strings.NewReplacer("/", "_", " ", "_", "$", "_").Replace(t.Name()))
@@ -55,7 +55,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// must unwraps what cannot fail in this test.
+// must returns a result that must not be an error.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -64,7 +64,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// same compares as canonical Extended JSON, so that types count too.
+// same compares as canonical Extended JSON, including types.
 func same(t *testing.T, got, want any) {
 	t.Helper()
 	g, w := canonical(t, got), canonical(t, want)
@@ -101,7 +101,7 @@ func ids(documents []bson.D) bson.A {
 	return out
 }
 
-// refused says that err is the server's error with this code.
+// refused checks that err is the server's error with this code.
 func refused(t *testing.T, err error, code int) mongo.ServerError {
 	t.Helper()
 	var server mongo.ServerError

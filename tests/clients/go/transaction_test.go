@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// sent notes the commands that a client sends.
+// sent records the commands that a client sends.
 type sent struct {
 	mu       sync.Mutex
 	commands []bson.Raw
@@ -30,7 +30,7 @@ func (s *sent) monitor() *event.CommandMonitor {
 	}}
 }
 
-// named gives the commands of this name, oldest first.
+// named returns the commands of this name, oldest first.
 func (s *sent) named(name string) []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func id(v any) bson.D                 { return bson.D{{Key: "_id", Value: v}} }
 func field(name string, v any) bson.D { return bson.D{{Key: name, Value: v}} }
 func inc(n int) bson.D                { return field("$inc", field("n", n)) }
 
-// pair gives two empty collections of the test's own.
+// pair returns two empty collections for this test.
 func pair(t *testing.T) (a, b *mongo.Collection) {
 	t.Helper()
 	a = empty(t)
@@ -56,7 +56,7 @@ func pair(t *testing.T) (a, b *mongo.Collection) {
 	return a, b
 }
 
-// begin starts a transaction and gives the context of its statements.
+// begin starts a transaction and returns the context of its statements.
 func begin(t *testing.T, opts ...options.Lister[options.TransactionOptions]) (*mongo.Session, context.Context) {
 	t.Helper()
 	session := must(shared.StartSession())(t)
@@ -88,7 +88,7 @@ func TestTransactionOverTwoCollectionsCommits(t *testing.T) {
 	same(t, []int{value(t, ctx, a, id(1)), value(t, ctx, b, id(1))}, []int{5, 0})
 	same(t, must(b.CountDocuments(ctx, bson.D{}))(t), int64(1))
 	ok(t, session.CommitTransaction(ctx))
-	ok(t, session.CommitTransaction(ctx)) // once more: it was committed, and is
+	ok(t, session.CommitTransaction(ctx)) // repeated: the transaction stays committed
 	same(t, []int{value(t, ctx, a, id(1)), value(t, ctx, b, id(1)), value(t, ctx, b, id(2))}, []int{0, 5, 7})
 }
 
@@ -116,7 +116,7 @@ func TestFailedStatementEndsTheTransaction(t *testing.T) {
 	same(t, must(c.CountDocuments(ctx, bson.D{}))(t), int64(1))
 }
 
-func TestWithTransactionTriesAgainAfterAConflict(t *testing.T) {
+func TestWithTransactionRetriesAfterAConflict(t *testing.T) {
 	c := empty(t)
 	must(c.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: 0}}))(t)
 	session := must(shared.StartSession())(t)
@@ -124,7 +124,7 @@ func TestWithTransactionTriesAgainAfterAConflict(t *testing.T) {
 	var failures []error
 	answer, err := session.WithTransaction(ctx, func(in context.Context) (any, error) {
 		n := value(t, in, c, id(1))
-		if len(failures) == 0 { // somebody else, after our snapshot
+		if len(failures) == 0 { // another client, after this snapshot
 			must(c.UpdateOne(ctx, id(1), inc(10)))(t)
 		}
 		if _, err := c.UpdateOne(in, id(1), field("$set", field("n", n+1))); err != nil {
@@ -145,7 +145,7 @@ func TestCursorOfSeveralBatchesInATransaction(t *testing.T) {
 	session, in := begin(t)
 	cursor := must(c.Find(in, bson.D{}, options.Find().SetBatchSize(100).SetSort(id(1))))(t)
 	same(t, cursor.Next(in), true)
-	must(c.DeleteMany(ctx, bson.D{}))(t) // by another, after the snapshot
+	must(c.DeleteMany(ctx, bson.D{}))(t) // another client, after the snapshot
 	n := int32(1)
 	for cursor.Next(in) {
 		same(t, cursor.Current.Lookup("_id").Int32(), n)
@@ -197,7 +197,7 @@ func TestSnapshotSessionReadsTheSameTwice(t *testing.T) {
 	same(t, must(c.CountDocuments(ctx, bson.D{}))(t), int64(3))
 }
 
-// Retryable writes are for replica sets: the driver leaves txnNumber away by itself.
+// Retryable writes are for replica sets: the driver omits txnNumber.
 func TestNoNumberIsSentToAStandalone(t *testing.T) {
 	name := empty(t).Name()
 	s := &sent{}

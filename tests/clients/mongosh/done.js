@@ -1,1 +1,1 @@
-print('done ' + told);
+print('done ' + reported);

@@ -1,17 +1,17 @@
-// What every file of suite/ uses. Loaded first into the same session.
+// Helpers for the files of suite/, loaded first into the same session.
 //
 //   test('name', () => { ... })       prints one line; a throw fails the test
 //   same(actual, expected)            deep equality of values as Extended JSON
 //   truth(condition, what)
-//   refused(code, () => ...)          the server must answer with this error code
+//   refused(code, () => ...)          the server must return this error code
 //
-// Callbacks are called only from here: mongosh waits for the shell's own calls
+// Callbacks are called only from here: mongosh waits for the shell's calls
 // inside scripts, not inside functions handed to Node's library.
 
-var told = 0;
+var reported = 0;
 
 function test(name, body) {
-  told++;
+  reported++;
   try {
     body();
     print('ok ' + name);
@@ -35,7 +35,7 @@ function truth(condition, what) {
   if (!condition) throw new Error(what || 'not true');
 }
 
-// Returns the error, for tests that look further into it.
+// Returns the error for further checks.
 function refused(code, body) {
   let error = null;
   try {

@@ -2,7 +2,7 @@
 //
 // The files of suite/ run one after another in one mongosh session, as a user's
 // scripts would; each test prints "ok NAME" or "not ok NAME: WHY". What only
-// exists at mongosh's prompt (show dbs, use, it) is tried through --eval below.
+// exists at mongosh's prompt (show dbs, use, it) is tested through --eval below.
 // Closes with "N passed, N failed".
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -41,11 +41,11 @@ for (const line of session.out.split('\n')) {
     verdict(line.slice(7, cut), line.slice(cut + 2));
   }
 }
-const told = /^done (\d+)$/m.exec(session.out);
-if (!told || Number(told[1]) !== passed + failed || session.status !== 0)
+const done = /^done (\d+)$/m.exec(session.out);
+if (!done || Number(done[1]) !== passed + failed || session.status !== 0)
   verdict('the session runs to its end', `status ${session.status}, ${session.all.slice(-1500)}`);
 
-// ---- what the prompt understands ----
+// ---- commands of the prompt ----
 function evaluates(name, expression, expected, where = uri) {
   const { all, status } = mongosh(where, '--eval', expression);
   verdict(name, status === 0 && expected.test(all) ? null : `status ${status}, printed ${JSON.stringify(all.slice(0, 600))}`);

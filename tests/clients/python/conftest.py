@@ -1,4 +1,4 @@
-"""What the PyMongo tests share: one client for the session, an empty collection for each test."""
+"""Fixtures of the PyMongo tests: one client per session, an empty collection per test."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a client sent, by command monitoring."""
+"""Records the commands that a client sends, by command monitoring."""
 
 import copy
 

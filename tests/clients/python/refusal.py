@@ -1,4 +1,4 @@
-"""The one way in which these tests expect an error: by class and by MongoDB's code."""
+"""Expects an error by its class and MongoDB's code."""
 
 import contextlib
 
@@ -9,7 +9,7 @@ import pytest
 def refused(kind, code, message=None):
     """The block must raise `kind` with this code; `message` is searched in its text.
 
-    Yields pytest's ExceptionInfo, for a test that looks further.
+    Yields pytest's ExceptionInfo, for further checks.
     """
     with pytest.raises(kind, match=message) as caught:
         yield caught

@@ -1,4 +1,4 @@
-"""Databases, collections and what the server says of itself."""
+"""Databases, collections and server information."""
 
 from pymongo.errors import OperationFailure
 from refusal import refused

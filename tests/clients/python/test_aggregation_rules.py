@@ -15,7 +15,7 @@ def people(db, coll):
     return coll
 
 
-def test_a_group_by_one_field_takes_missing_for_null(people):
+def test_a_group_by_one_field_treats_missing_as_null(people):
     groups = people.aggregate([{"$group": {"_id": {"a": "$a"}, "n": {"$sum": 1}}}])
     assert sorted((g["_id"]["a"] or 0, g["n"]) for g in groups) == [(0, 2), (1, 1)]
 
@@ -59,7 +59,7 @@ def test_variables_of_the_command_in_the_pipeline_of_a_merge(db, people):
     assert db.merged.find_one({"_id": 1}) == {"_id": 1, "own": 1, "who": "me", "new": 1}
 
 
-def test_a_filter_without_fields_holds_of_united_documents(db, people):
+def test_a_filter_without_fields_applies_to_union_documents(db, people):
     db.others.drop()
     db.others.insert_one({"_id": 9})
     for false in ({"$expr": False}, {"a": {"$in": []}}, {"$expr": {"$eq": ["$$who", "admin"]}}):

@@ -28,7 +28,7 @@ def test_documents(client, coll):
     )
     assert (r["applied"], r["results"]) == (7, [True] * 7)
     assert list(coll.find().sort("_id", 1)) == [{"_id": 1, "a": 2, "b": [1, 2]}, {"_id": 3, "new": True}]
-    # Applied again, an insert replaces what has its _id.
+    # Applied again, an insert replaces the document with its _id.
     apply(client, op("i", coll, {"_id": 1, "a": 1}))
     assert coll.find_one(1) == {"_id": 1, "a": 1}
 
@@ -57,7 +57,7 @@ def test_uuids(client, coll):
     apply(client, op("c", coll, {"create": coll.name}, ui=uuid))
     (info,) = coll.database.list_collections(filter={"name": coll.name})
     assert bytes(info["info"]["uuid"]) == bytes(uuid)
-    # The name is that of the moment when the entry was written.
+    # The name is the one at the time when the entry was written.
     apply(client, op("i", coll.database["another_name"], {"_id": 1}, ui=uuid))
     assert coll.find_one() == {"_id": 1}
     with refused(OperationFailure, 26):

@@ -11,7 +11,7 @@ from refusal import refused
 
 
 def with_client(body):
-    """Runs the coroutine with a client and an empty collection of its own."""
+    """Runs the coroutine with a new client and an empty collection."""
 
     @functools.wraps(body)
     def run():
@@ -23,7 +23,7 @@ def with_client(body):
 
         asyncio.run(main())
 
-    del run.__wrapped__  # or pytest takes the arguments for fixtures
+    del run.__wrapped__  # otherwise pytest treats the arguments as fixtures
     return run
 
 

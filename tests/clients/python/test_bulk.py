@@ -32,7 +32,7 @@ def test_ordered_stops(coll):
     assert coll.count_documents({}) == 1
 
 
-def test_unordered_goes_on(coll):
+def test_unordered_continues(coll):
     with pytest.raises(BulkWriteError) as e:
         coll.insert_many([{"_id": 1}, {"_id": 1}, {"_id": 2}, {"_id": 2}, {"_id": 3}], ordered=False)
     assert e.value.details["nInserted"] == 3
@@ -57,7 +57,7 @@ def test_errors_of_several_kinds(coll):
     assert coll.find_one(2)["n"] == 2
 
 
-def test_a_failed_ordered_batch_keeps_what_came_before(coll):
+def test_a_failed_ordered_batch_keeps_earlier_writes(coll):
     with pytest.raises(BulkWriteError):
         coll.bulk_write([InsertOne({"_id": 1}), DeleteOne({"_id": 1}), InsertOne({"_id": 2}), InsertOne({"_id": 2}), InsertOne({"_id": 3})])
     assert [d["_id"] for d in coll.find()] == [2]

@@ -1,4 +1,4 @@
-"""Capped collections, tailable cursors, and what WriteError tells of a failed validation."""
+"""Capped collections, tailable cursors, and the details of a failed validation in WriteError."""
 
 import threading
 
@@ -13,7 +13,7 @@ def capped(db, coll):
     return db.create_collection(coll.name, capped=True, size=4096, max=3)
 
 
-def test_the_oldest_go(db, capped):
+def test_the_oldest_are_removed(db, capped):
     capped.insert_many([{"_id": n} for n in range(5)])
     assert [d["_id"] for d in capped.find()] == [2, 3, 4]
     assert [d["_id"] for d in capped.find().sort("$natural", -1)] == [4, 3, 2]
@@ -30,7 +30,7 @@ def test_tailable(capped):
     capped.insert_one({"_id": 2})
     assert [d["_id"] for d in cursor] == [2]
     capped.insert_many([{"_id": n} for n in range(3, 9)])
-    # PyMongo takes a lost position for the end of the cursor.
+    # PyMongo ends the cursor when its position is lost.
     assert list(cursor) == []
     assert not cursor.alive
 
@@ -41,7 +41,7 @@ def test_tailable_await(capped):
     assert cursor.next() == {"_id": 0}
     writer = threading.Timer(0.2, lambda: capped.insert_one({"_id": 1}))
     writer.start()
-    # Woken by the insert: there is one answer, with the document in it.
+    # Woken by the insert: one reply, which contains the document.
     assert cursor.next() == {"_id": 1}
     writer.join()
     cursor.close()

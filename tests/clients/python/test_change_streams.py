@@ -44,7 +44,7 @@ def test_the_deployment(client, coll):
         assert stream.next()["ns"]["db"] == coll.database.name
 
 
-def test_resume_behind_an_event(coll):
+def test_resume_after_an_event(coll):
     with coll.watch(max_await_time_ms=AWAIT_MS) as stream:
         coll.insert_many({"_id": i} for i in range(5))
         tokens = [e["_id"] for e in take(stream, 2)]
@@ -102,13 +102,13 @@ def test_dropping_the_collection_invalidates(coll):
         assert stream.alive is False
 
 
-def test_a_token_that_is_none(coll):
+def test_an_invalid_token(coll):
     with refused(OperationFailure, 260):
         coll.watch(resume_after={"_data": "no token"})
 
 
-def test_how_updates_are_told(coll):
-    """What operators did by their paths, what a pipeline did by comparison."""
+def test_descriptions_of_updates(coll):
+    """Operators are described by their paths, pipelines by comparison."""
     coll.insert_one({"_id": 1, "a": {"b": 1, "c": 1}, "s": [], "long": "x" * 200})
     rows = [
         ({"$set": {"a.b": 2}}, {"a.b": 2}, [], []),
@@ -128,20 +128,20 @@ def test_how_updates_are_told(coll):
             event = stream.next()
             assert event["operationType"] == "update", update
             assert event["updateDescription"] == {"updatedFields": updated, "removedFields": removed, "truncatedArrays": truncated}, update
-        # Told with less by the document itself.
+        # The whole document is shorter than a description of the difference.
         coll.update_one({"_id": 1}, [{"$replaceWith": {"_id": 1, "x": 1}}])
         event = stream.next()
         assert (event["operationType"], event["fullDocument"]) == ("replace", {"_id": 1, "x": 1})
 
 
-def test_paths_that_dots_do_not_tell(coll):
+def test_ambiguous_paths(coll):
     coll.insert_one({"_id": 1, "home.town": "Oxford", "residences": [{"0": "Oxford"}, {"1": "Dublin"}], "o": {"0": {"a": 1}, "01": 1}, "0": {"n": 1}})
     rows = [
         ([{"$replaceWith": {"$setField": {"field": "home.town", "input": "$$ROOT", "value": "London"}}}], {"home.town": ["home.town"]}),
         ({"$set": {"residences.0.0": "London"}}, {"residences.0.0": ["residences", 0, "0"]}),
         ({"$set": {"o.0.a": 2}}, {"o.0.a": ["o", "0", "a"]}),
         ({"$unset": {"o.0": ""}}, {"o.0": ["o", "0"]}),
-        # A position needs no telling, and these are none.
+        # A final array position is not ambiguous; '01' and a leading '0' are not positions.
         ({"$set": {"residences.1": 5}}, {}),
         ({"$set": {"o.01": 2}}, {}),
         ({"$set": {"0.n": 2}}, {}),
@@ -165,7 +165,7 @@ def test_large_events_are_split(db, coll):
         first, second, after = take(stream, 3)
         assert (first["splitEvent"], second["splitEvent"]) == ({"fragment": 1, "of": 2}, {"fragment": 2, "of": 2})
         assert "splitEvent" not in after and after["documentKey"] == {"_id": 2}
-        # As many fields as there is room for come first; none twice.
+        # As many fields as fit come first; no field comes twice.
         assert first["operationType"] == "update" and first["documentKey"] == {"_id": 1}
         assert set(first) & set(second) == {"_id", "splitEvent"}
         images = {**first, **second}
@@ -177,7 +177,7 @@ def test_large_events_are_split(db, coll):
         assert [e["_id"] for e in take(stream, 2)] == [second["_id"], after["_id"]]
     with coll.watch(split, resume_after=second["_id"], **options) as stream:
         assert stream.next()["_id"] == after["_id"]
-    # The same event, made smaller, has no fragments to go on with.
+    # The same event with fewer fields is not split, so the fragment cannot be resumed.
     with refused(OperationFailure, 280):
         coll.watch([{"$unset": "fullDocument"}], resume_after=first["_id"], **options)
     for bad in ([split[0], {"$match": {}}], [{"$changeStreamSplitLargeEvent": {"x": 1}}], [split[0], split[0]]):
@@ -203,11 +203,11 @@ def test_what_cannot_be_watched(client, db, coll):
     db.drop_collection("a_view")
 
 
-def test_a_token_that_is_nobodys(coll):
+def test_a_token_without_an_event(coll):
     with coll.watch(max_await_time_ms=AWAIT_MS) as stream:
         coll.insert_one({"_id": 1})
         token = stream.next()["_id"]["_data"]
-    # A place in the oplog where nothing is.
+    # A position of the oplog without an entry.
     other = token[:2] + f"{int(token[2:18], 16) + (1 << 32):016X}" + token[18:]
     with refused(OperationFailure, 280) as e:
         coll.watch(resume_after={"_data": other})

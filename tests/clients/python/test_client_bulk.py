@@ -13,7 +13,7 @@ URI = os.environ["SHEAF_URI"]
 
 @pytest.fixture
 def two(client, db, coll):
-    """The names of an empty collection here, and of one in another database."""
+    """The names of an empty collection here, and of another in a second database."""
     other = client[db.name + "_other"][coll.name]
     other.drop()
     return coll, other
@@ -73,7 +73,7 @@ def test_errors(client, two):
         client.bulk_write(models, ordered=False)
     assert sorted((w["idx"], w["code"]) for w in e.value.write_errors) == [(1, 11000), (2, 66)]
     assert e.value.partial_result.inserted_count == 2
-    # Nothing at all was done, so there is no result of a part.
+    # Nothing was written, so there is no partial result.
     with pytest.raises(ClientBulkWriteException) as e:
         client.bulk_write(models[:1])
     assert e.value.partial_result is None
@@ -107,7 +107,7 @@ def test_more_than_one_batch_of_results(client, two):
     models = [InsertOne({"_id": i, "pad": "x" * 100}, namespace=(a, b)[i % 2]) for i in range(20_000)]
     r = client.bulk_write(models, verbose_results=True)
     assert r.inserted_count == 20_000 and len(r.insert_results) == 20_000
-    # Ids so large that their results fill several replies.
+    # Ids so large that their results take several replies.
     large = ["x" * 1_000_000 + str(i) for i in range(40)]
     r = client.bulk_write([UpdateOne({"_id": i}, {"$set": {"n": 1}}, upsert=True, namespace=a) for i in large], verbose_results=True)
     assert [u.upserted_id for u in r.update_results.values()] == large

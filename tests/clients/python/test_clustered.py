@@ -1,4 +1,4 @@
-"""Clustered collections: made, described, written, read by ranges, joined, in a transaction."""
+"""Clustered collections: created, described, written, read by ranges, joined, in a transaction."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Collations through the driver's own type, option by option."""
+"""Collations through the driver's type, option by option."""
 
 import pytest
 from pymongo import UpdateOne

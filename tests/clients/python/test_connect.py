@@ -35,7 +35,7 @@ def test_topology_is_single(client):
 
 
 class Recorder(monitoring.CommandListener):
-    """Keeps the commands that a client sent."""
+    """Records the commands that a client sends."""
 
     def __init__(self):
         self.commands = []
@@ -53,7 +53,7 @@ class Recorder(monitoring.CommandListener):
         return [e.command_name for e in self.commands]
 
 
-def test_sessions_go_along_exactly_when_announced(client):
+def test_sessions_are_sent_only_if_announced(client):
     recorder = Recorder()
     announced = "logicalSessionTimeoutMinutes" in client.admin.command("hello")
     with MongoClient(URI, event_listeners=[recorder]) as c:

@@ -1,4 +1,4 @@
-"""Exceptions of the right class, with MongoDB's code and words."""
+"""Exceptions of the right class, with MongoDB's code and message."""
 
 import pytest
 from bson import Int64
@@ -28,7 +28,7 @@ def test_unknown_operator(coll):
         coll.database.command("find", coll.name, frob=1)
 
 
-def test_updates_that_cannot_be(coll):
+def test_invalid_updates(coll):
     coll.insert_one({"_id": 1, "n": 1, "s": "x", "a": [1]})
     for update, code in (
         ({"$set": {"n": 1}, "$inc": {"n": 1}}, 40),
@@ -58,7 +58,7 @@ def test_overflow(coll):
 
 def test_namespaces(db):
     db.create_collection("here")
-    with pytest.raises(CollectionInvalid):  # PyMongo looks before it asks
+    with pytest.raises(CollectionInvalid):  # PyMongo checks for the collection first
         db.create_collection("here")
     with refused(OperationFailure, 26):
         db.absent.rename("elsewhere")
@@ -72,7 +72,7 @@ def test_too_large(coll):
     assert coll.count_documents({}) == 0
 
 
-def test_write_concern_that_cannot_be(coll):
+def test_unsatisfiable_write_concern(coll):
     with refused(OperationFailure, 2):
         coll.with_options(write_concern=WriteConcern(w=3)).insert_one({})
 

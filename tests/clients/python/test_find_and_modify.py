@@ -1,4 +1,4 @@
-"""findAndModify: what it returns, and that an error of it leaves the collection as it was."""
+"""findAndModify: what it returns, and that an error leaves the collection unchanged."""
 
 import pytest
 from pymongo import ReturnDocument

@@ -32,7 +32,7 @@ def test_upload_and_download(bucket, db):
     assert [c["n"] for c in chunks.find({"files_id": file_id}).sort("n")] == [0, 1, 2, 3]
     assert "files_id_1_n_1" in chunks.index_information()
     assert chunks.index_information()["files_id_1_n_1"]["unique"]
-    # Chunks come by the index, in order, without a sort.
+    # Chunks are read by the index, in order, without a sort.
     plan = chunks.find({"files_id": file_id}).sort([("files_id", ASCENDING), ("n", ASCENDING)]).explain()
     assert plan["executionStats"]["totalKeysExamined"] == 4
 

@@ -1,4 +1,4 @@
-"""Indexes: made, listed, compared, refused, dropped."""
+"""Indexes: created, listed, compared, refused, dropped."""
 
 import pytest
 from pymongo import ASCENDING, DESCENDING, IndexModel

@@ -1,4 +1,4 @@
-"""A replica set of one member: retryable writes are on, and a lost answer writes nothing twice."""
+"""A replica set of one member: retryable writes are on, and a lost reply causes no duplicate write."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def member(tmp_path_factory):
 
 
 class Proxy:
-    """Stands between a driver and the server; an armed one loses the answer to a message.
+    """A proxy between a driver and the server that can drop the reply to a message.
 
         driver ──> message with `marker` ──> server
         driver ──X connection closed     <── answer
@@ -96,7 +96,7 @@ def test_writes_carry_numbers(member, how):
         assert c.find_one_and_replace({"_id": 2}, {"r": 1}) == {"_id": 2}
         assert c.find_one_and_delete({"_id": 3}) == {"_id": 3}
         c.bulk_write([InsertOne({"_id": 4}), UpdateOne({"_id": 4}, {"$set": {"b": 1}}), DeleteOne({"_id": 2})])
-        # Writes to many documents cannot be told from a second try: the driver sends no number.
+        # Writes to many documents are not retryable: the driver sends no number.
         c.update_many({}, {"$set": {"m": 1}})
         assert list(c.find(sort=[("_id", 1)])) == [{"_id": 1, "n": 2, "m": 1}, {"_id": 4, "b": 1, "m": 1}]
     assert numbered(sent, "insert") == [True, True, True]
@@ -105,7 +105,7 @@ def test_writes_carry_numbers(member, how):
     assert numbered(sent, "delete") == [True]
 
 
-def test_a_lost_answer_writes_nothing_twice(member):
+def test_a_lost_reply_causes_no_duplicate_write(member):
     proxy, sent = Proxy(member), Sent()
     try:
         with MongoClient("127.0.0.1", proxy.port, directConnection=True, event_listeners=[sent]) as client:
@@ -132,7 +132,7 @@ def test_a_lost_answer_writes_nothing_twice(member):
         proxy.listener.close()
 
 
-def test_a_lost_answer_to_a_client_bulk_write(member):
+def test_a_lost_reply_to_a_client_bulk_write(member):
     proxy, sent = Proxy(member), Sent()
     try:
         with MongoClient("127.0.0.1", proxy.port, directConnection=True, event_listeners=[sent]) as client:
@@ -162,7 +162,7 @@ def test_a_lost_answer_to_a_client_bulk_write(member):
         proxy.listener.close()
 
 
-def test_a_lost_answer_to_a_commit(member):
+def test_a_lost_reply_to_a_commit(member):
     proxy, sent = Proxy(member), Sent()
     try:
         with MongoClient("127.0.0.1", proxy.port, directConnection=True, event_listeners=[sent]) as client:
@@ -184,7 +184,7 @@ def test_a_lost_answer_to_a_commit(member):
 
 
 def test_reads_in_the_past(member):
-    """Once somebody reads snapshots, the time of a write can be read after later writes."""
+    """Once a client has read a snapshot, the time of a write can be read after later writes."""
     with MongoClient("127.0.0.1", member, directConnection=True) as c:
         c.drop_database("past")
         coll = c.past.c

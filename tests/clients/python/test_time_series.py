@@ -1,4 +1,4 @@
-"""Time-series collections: what is read of one is what a plain collection with the same documents gives."""
+"""Time-series collections: reads return what a plain collection with the same documents returns."""
 
 import random
 from datetime import datetime, timedelta, timezone
@@ -56,7 +56,7 @@ def test_as_a_plain_collection(series, coll):
     assert list(series.aggregate(group)) == list(coll.aggregate(group))
 
 
-def test_errors_have_places(series):
+def test_errors_have_indexes(series):
     docs = [{"t": at(0)}, {"t": 5}, {"t": at(1)}, {"x": 1}]
     with pytest.raises(BulkWriteError) as e:
         series.insert_many(docs, ordered=False)
@@ -70,12 +70,12 @@ def test_errors_have_places(series):
     assert e.value.code == 72
 
 
-def test_a_cursor_goes_on_over_batches(series):
+def test_a_cursor_continues_over_batches(series):
     series.insert_many([{"_id": n, "t": at(n), "m": 1} for n in range(2500)])
     assert len({d["_id"] for d in series.find(batch_size=100)}) == 2500
 
 
-def test_the_kind_is_told(series, db):
+def test_the_collection_type_is_reported(series, db):
     infos = {info["name"]: info["type"] for info in db.list_collections()}
     assert infos[series.name] == "timeseries"
     assert infos["system.buckets." + series.name] == "collection"

@@ -12,7 +12,7 @@ from refusal import refused
 
 @pytest.fixture
 def pair(db, request):
-    """Two empty collections of the test's own."""
+    """Two empty collections for this test."""
     both = [db[f"{request.node.name}_{side}"] for side in "ab"]
     for c in both:
         c.drop()
@@ -38,7 +38,7 @@ def test_two_collections_commit_as_one(client, pair):
             assert list(b.aggregate([{"$sort": {"_id": 1}}], session=s)) == [{"_id": 1, "n": 5}, {"_id": 2, "n": 7}]
             assert [a.find_one()["n"], b.find_one()["n"], b.count_documents({})] == [5, 0, 1]
         assert s.has_ended is False and s.in_transaction is False
-        s.commit_transaction()  # once more: it was committed, and is
+        s.commit_transaction()  # repeated: the transaction stays committed
     assert [a.find_one()["n"], b.find_one({"_id": 1})["n"], b.count_documents({})] == [0, 5, 2]
 
 
@@ -75,7 +75,7 @@ def test_with_transaction_retries_after_a_conflict(client, coll):
     def body(s):
         n = coll.find_one({"_id": 1}, session=s)["n"]
         if not failures:
-            coll.update_one({"_id": 1}, {"$inc": {"n": 10}})  # somebody else, after our snapshot
+            coll.update_one({"_id": 1}, {"$inc": {"n": 10}})  # another client, after this snapshot
         try:
             coll.update_one({"_id": 1}, {"$set": {"n": n + 1}}, session=s)
         except OperationFailure as e:
@@ -94,7 +94,7 @@ def test_a_cursor_of_several_batches(client, coll):
     with client.start_session() as s, s.start_transaction():
         cursor = coll.find(session=s, batch_size=100, sort=[("_id", 1)])
         assert cursor.next() == {"_id": 0}
-        coll.delete_many({})  # by another, after the snapshot
+        coll.delete_many({})  # another client, after the snapshot
         assert [d["_id"] for d in cursor] == list(range(1, 250))
     assert coll.count_documents({}) == 0
 
@@ -127,7 +127,7 @@ def test_a_snapshot_session_reads_the_same_twice(client, coll):
 
 
 def test_the_driver_sends_no_number_to_a_standalone(coll):
-    """Retryable writes are for replica sets: PyMongo leaves txnNumber away by itself."""
+    """Retryable writes are for replica sets: PyMongo omits txnNumber."""
     sent = Sent()
     with MongoClient(URI, event_listeners=[sent]) as client:
         client[coll.database.name][coll.name].insert_one({"_id": 1})

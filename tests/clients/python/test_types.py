@@ -1,4 +1,4 @@
-"""BSON types through PyMongo, there and back."""
+"""Round trips of BSON types through PyMongo."""
 
 import datetime
 import re
@@ -67,7 +67,7 @@ def test_sort_order_of_types(typed):
     values = {n: VALUES[n] for n in names} | {"array": [Binary(b"x")]}
     typed.insert_many({"_id": n, "v": v} for n, v in reversed(values.items()))
     expected = [n for n in names if n != "array"]
-    # An array sorts by its lowest element, here a binary: between objects and ids.
+    # An array sorts by its lowest element, here a binary, which is between objects and ids.
     expected.insert(expected.index("oid"), "array")
     for _ in range(2):
         assert [d["_id"] for d in typed.find(sort=[("v", 1)])] == expected
@@ -81,7 +81,7 @@ def test_python_regular_expressions(coll):
     assert [d["_id"] for d in coll.find({"s": {"$not": re.compile("ta$")}})] == [1]
 
 
-def test_raw_documents_come_back_byte_for_byte(coll):
+def test_raw_documents_round_trip_byte_for_byte(coll):
     coll.insert_one(SON([("_id", 1), ("a", [1, {"b": 2.0}]), ("z", Int64(3))]))
     raw = coll.with_options(codec_options=CodecOptions(document_class=RawBSONDocument))
     document = raw.find_one()

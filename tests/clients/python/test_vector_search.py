@@ -1,4 +1,4 @@
-"""Vector indexes and $vectorSearch by PyMongo's own calls; the scores are the manual's formulas, in Python."""
+"""Vector indexes and $vectorSearch by PyMongo's helpers; the scores are the manual's formulas, in Python."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from refusal import refused
 
 @pytest.fixture
 def made(coll):
-    """The collection, there and empty: no search index makes one."""
+    """An existing empty collection: createSearchIndexes does not create it."""
     with refused(OperationFailure, 26):
         coll.create_search_index(model("cosine"))
     coll.database.create_collection(coll.name)
@@ -50,7 +50,7 @@ def search(coll, query, limit=5, more=(), **options):
 @pytest.mark.parametrize("similarity", FORMULAS)
 def test_nearest_first_with_the_scores_of_the_manual(coll, similarity):
     rng = random.Random(3)
-    # Numbers that floats of 32 bits hold.
+    # Numbers that 32-bit floats represent exactly.
     vectors = [[rng.randrange(-64, 64) / 64 or 0.5 for _ in range(3)] for _ in range(200)]
     coll.insert_many([{"_id": i, "v": v, "kind": i % 4} for i, v in enumerate(vectors)])
     assert coll.create_search_index(model(similarity)) == "near"
@@ -65,7 +65,7 @@ def test_nearest_first_with_the_scores_of_the_manual(coll, similarity):
         assert {d["_id"] % 4 for d in found} <= kinds
 
 
-def test_writes_are_seen_at_once(made):
+def test_writes_are_visible_immediately(made):
     coll = made
     coll.create_search_index(model("euclidean"))
     assert search(coll, [0, 0, 0]) == []
@@ -77,12 +77,12 @@ def test_writes_are_seen_at_once(made):
     coll.delete_one({"_id": 4})
     coll.update_one({"_id": 0}, {"$unset": {"v": 1}})
     assert ids([0.1, 0, 0]) == [1, 2]
-    # Of other dimensions, or no vector: stored, and not found.
+    # Vectors of other dimensions and other values: stored, but not found.
     coll.insert_many([{"_id": "short", "v": [0.1, 0]}, {"_id": "text", "v": "x"}, {"_id": "none"}])
     assert len(search(coll, [0.1, 0, 0], 100)) == 3
 
 
-def test_binary_vectors_are_stored_and_asked_with(made):
+def test_binary_vectors_in_documents_and_queries(made):
     coll = made
     coll.create_search_index(model("dotProduct"))
     floats = Binary.from_vector([1.0, 0.5, 0.25], BinaryVectorDtype.FLOAT32)
@@ -93,7 +93,7 @@ def test_binary_vectors_are_stored_and_asked_with(made):
     assert found[0]["v"] == floats
 
 
-def test_indexes_are_listed_changed_and_dropped(coll):
+def test_indexes_are_listed_updated_and_dropped(coll):
     assert list(coll.list_search_indexes()) == []
     coll.insert_one({"_id": 1, "v": [1, 0], "w": [1, 0, 0]})
     assert coll.create_search_indexes([model("cosine"), model("euclidean", "far", 2)]) == ["near", "far"]
@@ -108,11 +108,11 @@ def test_indexes_are_listed_changed_and_dropped(coll):
     assert [d["name"] for d in coll.list_search_indexes("far")] == ["far"]
     coll.drop_search_index("near")
     assert [d["name"] for d in coll.list_search_indexes()] == ["far"]
-    # Of an index that there is not nothing is found.
+    # A search of an index that does not exist finds nothing.
     assert search(coll, [1, 0]) == []
 
 
-def test_what_is_refused(made):
+def test_refusals(made):
     coll = made
     coll.create_search_index(model("cosine"))
     with refused(OperationFailure, 68):
@@ -137,7 +137,7 @@ def test_what_is_refused(made):
         list(coll.aggregate([{"$match": {}}, {"$vectorSearch": {"index": "near", "path": "v", "queryVector": [1, 2, 3], "limit": 1, "exact": True}}]))
 
 
-def test_explain_says_what_was_read(db, made):
+def test_explain_reports_what_was_examined(db, made):
     coll = made
     coll.create_search_index(model("euclidean", filters=("kind",)))
     coll.insert_many([{"_id": i, "v": [i, i % 7, 1], "kind": i % 10} for i in range(500)])

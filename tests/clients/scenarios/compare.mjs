@@ -1,8 +1,8 @@
 // usage: compare.mjs OUT WAITING SCRIPT...
 //
-// OUT holds one file of JSON lines a scenario, WAITING the checks that are known
+// OUT has one file of JSON lines per scenario, WAITING the checks that are known
 // to fail. A check is as expected when it passes and is not listed, or fails and
-// is listed. A listed check that passes is wrong too: the list stays true.
+// is listed. A listed check that passes is an error too, so that the list stays correct.
 // So is a listed check that its scenario does not have, and a scenario that did not finish.
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';

@@ -42,7 +42,7 @@ var (
 	failed  int
 )
 
-// The products and the country that are asked for. Product 5 is among the rarest, 15 among the most frequent.
+// The products and the country of the queries. Product 5 is among the rarest, 15 among the most frequent.
 var (
 	products = []int{5, 6, 8, 10, 12, 14, 15}
 	country  = int32(1)
@@ -58,8 +58,8 @@ func check(name string, got, want any) {
 	fmt.Printf("FAIL %s: %s, expected %s\n", name, g, w)
 }
 
-// random is splitmix64: every order has a stream of its own, so that any client
-// makes any order and the book is the same in every run.
+// random is splitmix64: every order has a separate stream, so that any client
+// can generate any order and the book is the same in every run.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -72,7 +72,7 @@ func (r *random) next() uint64 {
 func (r *random) float() float64  { return float64(r.next()>>11) / (1 << 53) }
 func (r *random) below(n int) int { return int(r.next() % uint64(n)) }
 
-// order makes the i-th order as BSON; the products are also returned.
+// order generates the i-th order as BSON; the products are also returned.
 func order(i int) (doc []byte, inCountry int32, lines [10]int) {
 	r := random(i)
 	r.next()
@@ -102,7 +102,7 @@ func order(i int) (doc []byte, inCountry int32, lines [10]int) {
 	return doc, inCountry, lines
 }
 
-// load inserts every order and gives, per product asked for, the ids of the country's orders, oldest first.
+// load inserts every order and returns, per queried product, the ids of the country's orders, oldest first.
 func load(c *mongo.Collection) map[int][]int {
 	starts := make(chan int)
 	found := make([]map[int][]int, *clients)
@@ -215,7 +215,7 @@ func page(c *mongo.Collection, product int) []int {
 	return ids
 }
 
-// newest checks the page of a product and what reading it cost.
+// newest checks the page of a product and the cost of reading it.
 func newest(c *mongo.Collection, product int, all []int) {
 	label := fmt.Sprintf("product %d", product)
 	want := slices.Clone(all[max(0, len(all)-10):])
@@ -248,7 +248,7 @@ func newest(c *mongo.Collection, product int, all []int) {
 	fmt.Printf("%-12s %s\n", label, read)
 }
 
-// latency asks for pages one after another, as one client would.
+// latency queries pages one after another, as one client would.
 func latency(c *mongo.Collection) {
 	const asks = 2000
 	times := make([]time.Duration, asks)
@@ -261,7 +261,7 @@ func latency(c *mongo.Collection) {
 	fmt.Printf("page of ten  median %d µs, 99th of a hundred %d µs, from the client\n", times[asks/2].Microseconds(), times[asks*99/100].Microseconds())
 }
 
-// footprint prints the server's memory and what it keeps on disk.
+// footprint prints the server's memory and its size on disk.
 func footprint(client *mongo.Client) {
 	var stats struct{ Size, AvgObjSize, StorageSize, TotalIndexSize int64 }
 	command := bson.D{{Key: "collStats", Value: "orders"}}

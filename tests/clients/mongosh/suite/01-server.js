@@ -1,4 +1,4 @@
-// What the shell asks of a server before anybody types.
+// What the shell requests from a server at its start.
 
 test('hello', () => {
   const h = db.hello();
@@ -56,7 +56,7 @@ test('profiling level', () => {
   same(db.setProfilingLevel(0).was, 0);
 });
 test('currentOp', () => truth(Array.isArray(db.currentOp().inprog), 'inprog'));
-test('serverStatus has what monitoring reads', () => {
+test('serverStatus has the fields that monitoring reads', () => {
   const s = db.serverStatus();
   for (const part of ['currentQueue', 'activeClients']) for (const who of ['total', 'readers', 'writers']) truth(typeof s.globalLock[part][who] === 'number', part + '.' + who);
   truth(s.globalLock.activeClients.total >= 1, 'this command is active');

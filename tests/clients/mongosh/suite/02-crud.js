@@ -60,7 +60,7 @@ test('upserts', () => {
   const c = empty('upserts');
   let r = c.updateOne({ _id: 7, k: 'x' }, { $set: { v: 1 }, $setOnInsert: { made: true } }, { upsert: true });
   same([r.matchedCount, r.upsertedCount, r.insertedId], [0, 1, 7]);
-  // New fields come in the order of their names, whatever the order of the operators.
+  // New fields are added in the order of their names, whatever the order of the operators.
   same(c.findOne({ _id: 7 }), { _id: 7, k: 'x', made: true, v: 1 });
   r = c.replaceOne({ k: 'none' }, { k: 'new' }, { upsert: true });
   truth(r.insertedId instanceof ObjectId, 'an id was made');

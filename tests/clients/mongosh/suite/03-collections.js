@@ -1,4 +1,4 @@
-// Databases, collections, indexes, and what describes them.
+// Databases, collections, indexes, and their descriptions.
 
 test('create, list, rename, drop', () => {
   db.dropDatabase();
@@ -21,7 +21,7 @@ test('rename onto an existing one, with and without dropTarget', () => {
   same(db.r2.find().toArray(), [{ _id: 'one' }]);
   refused(26, () => db.r1.renameCollection('r3'));
 });
-test('dbs come and go', () => {
+test('databases are created and dropped', () => {
   const other = db.getSiblingDB('mongosh_suite_other');
   other.c.insertOne({});
   truth(db.getMongo().getDBNames().includes('mongosh_suite_other'), 'listed');
@@ -97,7 +97,7 @@ test('explain helpers', () => {
   truth(c.explain('executionStats').count({ _id: { $gt: 10 } }).executionStats.executionSuccess, 'count');
   truth(c.explain().update({ _id: 1 }, { $set: { a: 1 } }).queryPlanner !== undefined, 'update');
   truth(c.explain().remove({ _id: 1 }).queryPlanner !== undefined, 'remove');
-  same(c.countDocuments(), 100); // explaining a removal removes nothing
+  same(c.countDocuments(), 100); // explain of a delete deletes nothing
   truth(c.explain().distinct('pad').queryPlanner !== undefined, 'distinct');
 });
 test('validate', () => {
@@ -110,6 +110,6 @@ test('createIndexes: ignoreUnknownIndexOptions', () => {
   refused(197, () => db.runCommand({ createIndexes: 'unknown_options', indexes: [index] }));
   same(db.runCommand({ createIndexes: 'unknown_options', indexes: [index], ignoreUnknownIndexOptions: true }).ok, 1);
   same(c.getIndexes()[1], { v: 2, key: { a: 1 }, name: 'a_1', sparse: true });
-  // What is known is still checked.
+  // Known options are still checked.
   refused(67, () => db.runCommand({ createIndexes: 'unknown_options', indexes: [{ key: { b: 1 }, name: 'b_1', weights: { b: 1 } }], ignoreUnknownIndexOptions: true }));
 });

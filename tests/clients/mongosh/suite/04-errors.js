@@ -12,7 +12,7 @@ test('a duplicate key', () => {
   refused(11000, () => c.updateOne({ _id: 3 }, { $set: { email: 'a@b.c' } }, { upsert: true }));
   same(c.countDocuments(), 1);
 });
-test('an ordered batch stops at the first error, an unordered one goes on', () => {
+test('an ordered batch stops at the first error, an unordered one continues', () => {
   const c = empty('errors');
   c.insertOne({ _id: 2 });
   let e = refused(11000, () => c.insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }]));
@@ -38,7 +38,7 @@ test('unknown operators and options', () => {
   truth(/Unrecognized pipeline stage name: '\$explode'/.test(refused(40324, () => c.aggregate([{ $explode: 1 }]).toArray()).message), 'names the stage');
   truth(/filtr/.test(refused(40415, () => db.runCommand({ find: 'errors', filtr: {} })).message), 'names the option');
 });
-test('updates that cannot be', () => {
+test('invalid updates', () => {
   const c = db.errors;
   refused(40, () => c.updateOne({}, { $set: { a: 1 }, $inc: { a: 1 } }));
   refused(14, () => c.updateOne({}, { $inc: { s: 1 } }));
@@ -55,8 +55,8 @@ test('bad values', () => {
   refused(31253, () => db.errors.find({}, { s: 0, a: 1 }).toArray());
   refused(73, () => db.runCommand({ insert: 'a$b', documents: [{}] }));
 });
-test('a cursor that is not there', () => {
+test('a missing cursor', () => {
   const e = refused(43, () => db.runCommand({ getMore: Long('123456789'), collection: 'errors' }));
   same(e.codeName, 'CursorNotFound');
 });
-test('the connection lives after errors', () => same(db.adminCommand({ ping: 1 }).ok, 1));
+test('the connection remains usable after errors', () => same(db.adminCommand({ ping: 1 }).ok, 1));

@@ -1,4 +1,4 @@
-// Every type that the shell can write comes back as the same type and value.
+// Every type that the shell can write is returned with the same type and value.
 
 test('types survive a round trip', () => {
   const c = empty('types');
@@ -13,7 +13,7 @@ test('types survive a round trip', () => {
   const back = c.findOne();
   same(EJSON.stringify(back, { relaxed: false }), EJSON.stringify(doc, { relaxed: false }));
 });
-test('$type tells them apart', () => {
+test('$type distinguishes them', () => {
   const c = db.types;
   const names = { double: 'double', int: 'int', long: 'long', decimal: 'decimal', string: 'string', object: 'object', bin: 'binData', uuid: 'binData', oid: 'objectId', yes: 'bool', date: 'date', nil: 'null', regex: 'regex', code: 'javascript', ts: 'timestamp', min: 'minKey', max: 'maxKey' };
   for (const field of Object.keys(names)) same([field, c.countDocuments({ [field]: { $type: names[field] } })], [field, 1]);
@@ -31,7 +31,7 @@ test('numbers compare across types', () => {
 test('sorting across types', () => {
   const c = empty('order');
   const values = [MinKey(), null, Int32(-1), 2.5, Decimal128('3'), 'a', 'b', { a: 1 }, [], BinData(0, ''), ObjectId('000000000000000000000000'), false, true, ISODate('1970-01-01'), Timestamp({ t: 1, i: 1 }), /x/, MaxKey()];
-  // An empty array has no element to sort by: it comes below null.
+  // An empty array has no element to sort by: it sorts below null.
   c.insertMany(values.map((v, i) => ({ _id: i, v: v })).reverse());
   const got = c.find().sort({ v: 1 }).toArray().map((d) => d._id);
   same(got, [0, 8, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16]);

@@ -1,6 +1,6 @@
 // The plan cache as users see it: $planCacheStats, planCacheClear.
 
-test('$planCacheStats tells of every cached plan', () => {
+test('$planCacheStats returns every cached plan', () => {
   const c = empty('planned');
   c.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i, a: i % 20, b: i % 10 })));
   c.createIndexes([{ a: 1 }, { b: 1 }]); // and the intersection of both is a candidate
@@ -14,7 +14,7 @@ test('$planCacheStats tells of every cached plan', () => {
   same(entries, [{ isActive: true, createdFromQuery: { query: { a: 2, b: 2 }, sort: {}, projection: {} }, scores: 3 }]);
   same(db.getCollection('no such collection').aggregate([{ $planCacheStats: {} }]).toArray(), []);
 });
-test('planCacheClear of one query shape leaves the others', () => {
+test('planCacheClear of one query shape keeps the others', () => {
   const c = db.planned;
   c.find({ a: 1, b: 1 }).sort({ b: 1 }).toArray();
   same(c.getPlanCache().list().length, 2);
@@ -39,7 +39,7 @@ test('a rooted $or is planned branch by branch, and cached so', () => {
   for (const n of [1, 2, 3]) c.find(q(n)).toArray();
   same(c.getPlanCache().list().length, 2);
 });
-test('explain says which limits of the planner were reached', () => {
+test('explain reports which limits of the planner were reached', () => {
   const c = db.planned;
   const flags = (cursor) => {
     const p = cursor.explain().queryPlanner;
@@ -53,7 +53,7 @@ test('explain says which limits of the planner were reached', () => {
   same(flags(c.find({ x: 1, $or: [{ a: 1, b: 1 }, { b: 2, a: 2 }] })), [false, true, false]);
   db.adminCommand({ setParameter: 1, internalQueryPlannerMaxIndexedSolutions: was });
 });
-test('plannerExtensions switches plans beyond the published ones', () => {
+test('plannerExtensions enables plans beyond the published ones', () => {
   const c = empty('extended');
   c.insertMany(Array.from({ length: 3000 }, (_, i) => ({ _id: i, kind: i % 4, at: (i * 7919) % 3001 })));
   c.createIndex({ kind: 1, at: -1 });
@@ -76,7 +76,7 @@ test('plannerExtensions switches plans beyond the published ones', () => {
   same(explained(skip()).queryPlanner.winningPlan.stage, 'COLLSCAN');
   db.adminCommand({ setParameter: 1, plannerExtensions: true });
 });
-test('bad queries are refused by the part at fault', () => {
+test('errors of queries name the invalid part', () => {
   const c = db.planned;
   const why = (code, body) => refused(code, body).message;
   truth(why(2, () => c.find({ a: { $foo: 1 } }).toArray()).includes('$foo'), 'names the operator');

@@ -1,5 +1,5 @@
-// The published plans over other data: what a plan costs follows from the rule, not from the names, the types,
-// the nesting or the direction. Expected counters are worked out by hand from how the documents are made.
+// The published plans over other data: the cost of a plan follows from the rule, not from the names, the types,
+// the nesting or the direction. Expected counters are derived from how the documents are generated.
 
 const kinds = {
   int: (n) => n,
@@ -57,7 +57,7 @@ test('values before the sort: one scan for each, up to 200; keys are limit and s
       same(found.stages, ['LIMIT FETCH SORT_MERGE', ...Array(n).fill('IXSCAN')].join(' '));
       same([found.returned, found.keys, found.documents], [5, n + 4, 5]);
     }
-    // One scan of 201 intervals; its keys hold what the sort needs, so five documents are fetched.
+    // One scan of 201 intervals; its keys contain the sort fields, so five documents are fetched.
     same([page(201).stages, page(201).keys, page(201).documents], ['FETCH SORT IXSCAN', 603, 5]);
     const either = { $or: [{ 'g.v': of(3) }, { 'g.v': of(4) }] };
     same(c.find(either).sort({ at: 1 }).limit(3).toArray().map((d) => d._id), [3, 4, 204]);
@@ -84,7 +84,7 @@ test('a page of a range: in order, backward, covered', () => {
   }
 });
 
-test('the first document of each group: by keys where they suffice', () => {
+test('the first document of each group: from keys where they suffice', () => {
   for (const kind of Object.keys(kinds)) {
     const of = kinds[kind];
     const c = empty('grouped');

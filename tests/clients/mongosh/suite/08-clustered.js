@@ -15,7 +15,7 @@ function ids(cursor) {
   return cursor.toArray().map((d) => d._id);
 }
 
-test('what is told of a clustered collection', () => {
+test('descriptions of a clustered collection', () => {
   const c = clustered('stocks');
   same(db.getCollectionInfos({ name: 'stocks' })[0].options, { clusteredIndex: { v: 2, key: { _id: 1 }, name: 'stocks clustered key', unique: true } });
   same(db.getCollectionInfos({ name: 'stocks' })[0].idIndex, undefined);
@@ -28,7 +28,7 @@ test('what is told of a clustered collection', () => {
   same(db.unnamed.getIndexes()[0].name, '_id_');
   db.unnamed.drop();
 });
-test('clustered collections that cannot be', () => {
+test('invalid clustered collections', () => {
   empty('no');
   const make = (options) => db.createCollection('no', options);
   refused(197, () => make({ clusteredIndex: { key: { a: 1 }, unique: true } }));
@@ -40,7 +40,7 @@ test('clustered collections that cannot be', () => {
   refused(72, () => make({ expireAfterSeconds: 5 }));
   same(db.getCollectionNames().includes('no'), false);
 });
-test('an _id is unique, and its error says so', () => {
+test('an _id is unique, and duplicates are reported', () => {
   const c = clustered('stocks');
   c.insertMany([{ _id: 2 }, { _id: 1 }, { _id: 'b' }, { _id: 'a' }]);
   same(ids(c.find()), [1, 2, 'a', 'b']);
@@ -72,7 +72,7 @@ test('reads by _id and by ranges of it', () => {
   same([c.countDocuments({ _id: { $lt: 7 } }), c.estimatedDocumentCount()], [7, 1000]);
   same(c.distinct('_id', { _id: { $lt: 3 } }), [0, 1, 2]);
 });
-test('an index beside it', () => {
+test('a secondary index', () => {
   const c = db.stocks;
   c.createIndex({ a: 1 });
   const s = stageOf(c.find({ a: 5 }));
@@ -87,7 +87,7 @@ test('an index beside it', () => {
   c.dropIndexes();
   same(c.getIndexes().length, 1);
 });
-test('joined, merged into, written out, looked at through a view', () => {
+test('in $lookup, $merge, $out and a view', () => {
   const c = clustered('customers');
   c.insertMany([{ _id: 'x', n: 1 }, { _id: 'y', n: 2 }]);
   const o = empty('orders');
@@ -108,7 +108,7 @@ test('joined, merged into, written out, looked at through a view', () => {
   refused(11000, () => db.renamed.insertOne({ _id: 4 }));
   db.renamed.drop();
 });
-test('by a collation', () => {
+test('with a collation', () => {
   const c = clustered('words', { collation: { locale: 'en', strength: 2 } });
   c.insertMany([{ _id: 'b' }, { _id: 'A' }, { _id: 'C' }]);
   refused(11000, () => c.insertOne({ _id: 'a' }));

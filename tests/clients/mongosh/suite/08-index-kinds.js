@@ -13,7 +13,7 @@ function counts(explain) {
   return [s.nReturned, s.totalKeysExamined, s.totalDocsExamined];
 }
 
-test('a wildcard index answers for every path', () => {
+test('a wildcard index serves every path', () => {
   const c = empty('wild');
   c.createIndex({ '$**': 1 });
   same(c.getIndexes()[1], { v: 2, key: { '$**': 1 }, name: '$**_1' });
@@ -36,7 +36,7 @@ test('a wildcard index answers for every path', () => {
   same(scanOf(winner(c.find({ a: { $exists: true } }))).indexBounds.$_path, ['["a", "a"]', '["a.", "a/")']);
   same(c.find({ a: {} }).toArray().map((d) => d._id), [4]);
 });
-test('what a wildcard index cannot tell is looked for elsewhere', () => {
+test('queries that a wildcard index cannot serve use another plan', () => {
   const c = db.wild;
   for (const filter of [{ t: null }, { t: { $exists: false } }, { a: { b: 5 } }, { t: ['x', 'y'] }, { a: { $ne: 9 } }])
     same(scanOf(winner(c.find(filter))).stage, 'COLLSCAN');
@@ -66,7 +66,7 @@ test('a compound wildcard index', () => {
   same(c.find({ tenant: 1 }).itcount(), 3);
   refused(201, () => c.insertOne({ tenant: [1], f: { x: 1 } }));
 });
-test('wildcard and hashed indexes that cannot be', () => {
+test('invalid wildcard and hashed indexes', () => {
   const c = empty('wild');
   refused(67, () => c.createIndex({ '$**': 1 }, { unique: true }));
   refused(67, () => c.createIndex({ '$**': 1 }, { expireAfterSeconds: 5 }));
@@ -77,7 +77,7 @@ test('wildcard and hashed indexes that cannot be', () => {
   refused(16764, () => c.createIndex({ a: 'hashed' }, { unique: true }));
   refused(31303, () => c.createIndex({ a: 'hashed', b: 'hashed' }));
 });
-test('a hashed index answers equalities', () => {
+test('a hashed index serves equalities', () => {
   const c = empty('hashes');
   c.createIndex({ a: 'hashed' });
   same(c.getIndexes()[1], { v: 2, key: { a: 'hashed' }, name: 'a_hashed' });

@@ -106,7 +106,7 @@ test('$setWindowFields', () => {
     { p: 'a', t: 4, total: 35, near: 5, rank: 3, before: 20 },
     { p: 'b', t: 1, total: 7, near: 7, rank: 1, before: 'none' },
   ]);
-  // An index on partition and order takes the sort's place.
+  // An index on partition and order replaces the sort.
   db.agg.createIndex({ p: 1, t: 1 });
   const plan = JSON.stringify(db.agg.explain().aggregate([
     { $setWindowFields: { partitionBy: '$p', sortBy: { t: 1 }, output: { n: { $documentNumber: {} } } } },

@@ -31,14 +31,14 @@ test('a find compares and sorts by its collation', () => {
   same(ids(c.find({ s: { $gt: 'cote', $lt: 'd' } }).collation({ locale: 'en', strength: 1 })), []);
   same(ids(c.find({ $expr: { $eq: ['$s', 'CÔTE'] } }).collation(insensitive)), [2]);
 });
-test('numbers within text compare as numbers where that is asked for', () => {
+test('numbers within text compare as numbers with numericOrdering', () => {
   const c = empty('coll');
   const given = ['1', '2', '2.1', '-2.1', '2.2', '2.10', '2.20', '-10', '10', '20', '20.1'];
   c.insertMany(given.map((s) => ({ s })));
   same(names(c.find().sort({ s: 1 }).collation({ locale: 'en_US', numericOrdering: true })),
     ['-2.1', '-10', '1', '2', '2.1', '2.2', '2.10', '2.20', '10', '20', '20.1']);
 });
-test('an index serves text of its own collation only', () => {
+test('an index serves only text of its own collation', () => {
   const c = empty('coll');
   same(c.createIndex({ s: 1 }, { collation: insensitive }), 's_1');
   same(c.getIndexes()[1], { v: 2, key: { s: 1 }, name: 's_1', collation: whole({ strength: 2 }) });
@@ -51,7 +51,7 @@ test('an index serves text of its own collation only', () => {
   same(bottom(c.find({ s: 'word7' }).explain()).stage, 'COLLSCAN');
   same(bottom(c.find({ s: 'word7' }).collation({ locale: 'en' }).explain()).stage, 'COLLSCAN');
   same(bottom(c.find({ s: 7 }).explain()).stage, 'IXSCAN');
-  // The key does not give the text back.
+  // The text cannot be restored from the key.
   same(c.find({ s: 'word7' }, { _id: 0, s: 1 }).collation(insensitive).toArray(), [{ s: 'word7' }, { s: 'Word7' }]);
   same(c.find().sort({ s: 1 }).collation(insensitive).limit(2).explain('executionStats').executionStats.totalKeysExamined, 2);
   same(c.find({ s: { $gte: 'WORD48' } }).sort({ s: -1 }).collation(insensitive).toArray().map((d) => d.n >> 1).slice(0, 2), [9, 9]);
@@ -73,7 +73,7 @@ test('one pattern has an index for each collation', () => {
   c.dropIndex('insensitive');
   same(c.getIndexes().map((i) => i.name), ['_id_', 's_1', 'french']);
 });
-test('a unique index takes for one what its collation does', () => {
+test('a unique index compares by its collation', () => {
   const c = empty('users');
   c.createIndex({ email: 1 }, { unique: true, collation: insensitive });
   c.insertOne({ _id: 1, email: 'Ann@example.org' });
@@ -86,7 +86,7 @@ test('a unique index takes for one what its collation does', () => {
   same([express.queryPlanner.winningPlan.stage, express.executionStats.totalDocsExamined], ['EXPRESS_IXSCAN', 1]);
   same(c.validate().valid, true);
 });
-test('a collection has a collation for all that says nothing', () => {
+test('a collation of a collection is the default of its operations', () => {
   db.ci.drop();
   db.createCollection('ci', { collation: insensitive });
   same(db.getCollectionInfos({ name: 'ci' })[0].options, { collation: whole({ strength: 2 }) });
@@ -150,7 +150,7 @@ test('lookups compare by the collation of the operation', () => {
   same(c.aggregate(join('k')).toArray(), [{ f: [] }, { f: [] }, { f: [3] }]);
   same(c.aggregate(join('k'), { collation: insensitive }).toArray(), [{ f: ['a'] }, { f: ['B'] }, { f: [3] }]);
 });
-test('a view has a collation of its own, which nothing overrides', () => {
+test('the collation of a view cannot be overridden', () => {
   const c = empty('coll');
   c.insertMany([{ _id: 1, s: 'x' }, { _id: 2, s: 'X' }]);
   for (const v of ['vs', 'vi', 'vv']) db.getCollection(v).drop();
@@ -169,7 +169,7 @@ test('a view has a collation of its own, which nothing overrides', () => {
   same(ids(db.vv.find({ s: 'X' })), [1, 2]);
   refused(167, () => db.vs.aggregate([{ $lookup: { from: 'vi', localField: 's', foreignField: 's', as: 'f' } }]).toArray());
 });
-test('what cannot be a collation is refused', () => {
+test('invalid collations are refused', () => {
   const c = empty('coll');
   const by = (collation) => () => c.find().collation(collation).toArray();
   refused(2, by({ locale: 'xx' }));

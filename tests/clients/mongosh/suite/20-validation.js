@@ -1,6 +1,6 @@
-// Validators, collMod, and what validate says of them.
+// Validators, collMod, and how validate reports them.
 
-test('a schema refuses and tells why', () => {
+test('a schema refuses documents with a reason', () => {
   db.dropDatabase();
   same(db.createCollection('students', {
     validator: {
@@ -46,7 +46,7 @@ test('a schema refuses and tells why', () => {
   refused(121, () => db.students.updateOne({ _id: 2 }, { $set: { a: 1 } }, { upsert: true }));
   same(db.students.find().toArray(), [{ _id: 1, name: 'Alice', year: 2019, gpa: 3 }]);
 });
-test('of a batch the others are written', () => {
+test('the valid documents of a batch are written', () => {
   const e = refused(121, () => db.students.insertMany([
     { _id: 5, name: 'a', year: NumberInt(2020) }, { _id: 6 }, { _id: 7, name: 'b', year: NumberInt(2020) },
   ], { ordered: false }));
@@ -82,12 +82,12 @@ test('levels and actions by collMod', () => {
   same(c.insertOne({ _id: 4, a: 1 }).insertedId, 4);
   db.runCommand({ collMod: 'levels', validationLevel: 'strict' });
   refused(121, () => c.insertOne({ _id: 5, a: 1 }));
-  const told = c.validate();
-  same([told.valid, Number(told.nNonCompliantDocuments), told.warnings.length], [true, 3, 1]);
+  const report = c.validate();
+  same([report.valid, Number(report.nNonCompliantDocuments), report.warnings.length], [true, 3, 1]);
   db.runCommand({ collMod: 'levels', validator: {} });
   same(c.insertOne({ _id: 5, a: 1 }).insertedId, 5);
 });
-test('what a validator may not be', () => {
+test('invalid validators', () => {
   refused(2, () => db.createCollection('bad', { validator: { $where: 'true' } }));
   refused(2, () => db.createCollection('bad', { validator: { a: { $near: [0, 0] } } }));
   refused(2, () => db.createCollection('bad', { validator: { $text: { $search: 'x' } } }));
@@ -127,7 +127,7 @@ test('an index becomes unique', () => {
   refused(11000, () => c.insertOne({ _id: 4, a: 1 }));
   refused(2, () => change({ unique: false }));
 });
-test('collMod refuses by name', () => {
+test('collMod names what it refuses', () => {
   empty('modded').insertOne({ _id: 1 });
   refused(40415, () => db.runCommand({ collMod: 'modded', nonsense: 1 }));
   refused(72, () => db.runCommand({ collMod: 'modded', cappedSize: 5000 }));

@@ -1,6 +1,6 @@
 // Capped collections and tailable cursors.
 
-test('the oldest go', () => {
+test('the oldest are removed', () => {
   db.capped.drop();
   same(db.createCollection('capped', { capped: true, size: 5000, max: 3 }).ok, 1);
   for (let i = 0; i < 5; i++) db.capped.insertOne({ _id: i });
@@ -19,7 +19,7 @@ test('deletes, updates, limits', () => {
   same(db.capped.find().toArray(), [{ _id: 4 }, { _id: 5 }]);
   same(db.getCollectionInfos({ name: 'capped' })[0].options, { capped: true, size: 8192, max: 2 });
 });
-test('a tailable cursor goes on, and dies', () => {
+test('a tailable cursor continues, and is closed', () => {
   const opened = db.runCommand({ find: 'capped', tailable: true, awaitData: true });
   same(opened.cursor.firstBatch, [{ _id: 4 }, { _id: 5 }]);
   const id = opened.cursor.id;
@@ -40,7 +40,7 @@ test('a cursor that does not wait', () => {
   same(db.runCommand({ getMore: id, collection: 'capped' }).cursor.nextBatch, []);
   db.runCommand({ killCursors: 'capped', cursors: [id] });
 });
-test('where no cursor can tail', () => {
+test('where tailable cursors are refused', () => {
   db.createCollection('cappedEmpty', { capped: true, size: 5000 });
   same(Number(db.runCommand({ find: 'cappedEmpty', tailable: true }).cursor.id), 0);
   empty('notCapped').insertOne({ _id: 1 });

@@ -30,7 +30,7 @@ test('an aborted transaction leaves nothing', () => {
   same(c.find().toArray(), [{ _id: 1 }]);
   s.endSession();
 });
-test('collections come into being with the commit', () => {
+test('collections are created by the commit', () => {
   empty('txnew');
   const s = session();
   s.startTransaction();
@@ -56,7 +56,7 @@ test('a cursor inside a transaction is read to its end', () => {
   s.commitTransaction();
   s.endSession();
 });
-test('withTransaction tries again after a conflict', () => {
+test('withTransaction retries after a conflict', () => {
   const c = empty('txretry');
   c.insertOne({ _id: 1, n: 0 });
   const s = session();
@@ -84,7 +84,7 @@ test('a duplicate key ends the transaction', () => {
   same(c.countDocuments({}), 1);
   s.endSession();
 });
-test('what a transaction may not do', () => {
+test('operations refused in a transaction', () => {
   const c = empty('txrefused');
   c.insertOne({ _id: 1 });
   function once(code, body) {
@@ -100,7 +100,7 @@ test('what a transaction may not do', () => {
 });
 test('serverStatus counts transactions', () => {
   const t = db.serverStatus().transactions;
-  // A sum of Longs would be a text.
+  // In mongosh a sum of Longs would be a string.
   const [started, committed, aborted] = [t.totalStarted, t.totalCommitted, t.totalAborted].map(Number);
   truth(started >= committed + aborted, 'started ' + plain(t));
   truth(committed >= 4 && aborted >= 3, 'ended ' + plain(t));

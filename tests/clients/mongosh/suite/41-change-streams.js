@@ -22,7 +22,7 @@ test('the events of a collection', () => {
   same(brief(next(s)), { operationType: 'insert', ns: ns, documentKey: { _id: 1 }, fullDocument: { _id: 1, a: 1, b: 'some longer text', list: [1, 2, 3], sub: { x: 1, y: 'more longer text' } } });
   c.updateOne({ _id: 1 }, { $set: { a: 2, 'sub.x': 5 }, $unset: { b: '' }, $pop: { list: 1 } });
   same(brief(next(s)), { operationType: 'update', ns: ns, documentKey: { _id: 1 }, updateDescription: { updatedFields: { a: 2, list: [1, 2], 'sub.x': 5 }, removedFields: ['b'], truncatedArrays: [] } });
-  // Only a pipeline tells of truncation.
+  // Only a pipeline produces truncatedArrays.
   c.updateOne({ _id: 1 }, { $set: { list: Array.from({ length: 30 }, (_, i) => i) } });
   same(next(s).updateDescription.updatedFields.list.length, 30);
   c.updateOne({ _id: 1 }, [{ $set: { list: { $slice: ['$list', 20] } } }]);
@@ -51,7 +51,7 @@ test('drop ends a stream with invalidate', () => {
   same(next(again).documentKey, { _id: 7 });
   again.close();
 });
-test('resumed behind an event', () => {
+test('resumed after an event', () => {
   const c = empty('csresume');
   c.insertOne({ _id: 0 });
   const s = c.watch();
@@ -67,7 +67,7 @@ test('resumed behind an event', () => {
   same(next(at).documentKey, { _id: 1 });
   at.close();
 });
-test('a transaction is told when it commits', () => {
+test('a transaction is reported when it commits', () => {
   const c = empty('cstxn');
   c.insertOne({ _id: 0 });
   const s = c.watch();
@@ -87,7 +87,7 @@ test('a transaction is told when it commits', () => {
   s.close();
   session.endSession();
 });
-test('stages behind', () => {
+test('following stages', () => {
   const c = empty('csstages');
   c.insertOne({ _id: 0 });
   const s = c.watch([{ $match: { 'fullDocument.n': { $gt: 1 } } }, { $project: { 'fullDocument.n': 1 } }]);

@@ -1,4 +1,4 @@
-// What operators ask: profiling, operations in progress, statistics; and bulk writes over several collections.
+// What administrators use: profiling, operations in progress, statistics; and bulk writes over several collections.
 
 test('Mongo.bulkWrite over two databases', () => {
   const c = empty('bulk_a');

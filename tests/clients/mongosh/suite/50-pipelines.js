@@ -15,14 +15,14 @@ test('a lookup joins by fields, by a pipeline, and by both', () => {
   const stage = o.explain('executionStats').aggregate([{ $lookup: join }]).stages[1];
   same([stage.strategy, stage.indexesUsed, Number(stage.collectionScans)], ['IndexedLoopJoin', ['sku_1'], 0]);
 });
-test('an unwind of what is joined is absorbed', () => {
+test('an $unwind of a $lookup is absorbed', () => {
   const stages = [{ $lookup: { from: 'pipe_products', localField: 'item', foreignField: 'sku', as: 'p' } }, { $unwind: '$p' }, { $match: { 'p.q': { $gt: 5 } } }];
   same(db.pipe_orders.aggregate(stages).toArray(), [{ _id: 1, item: 'a', n: 2, p: { _id: 1, sku: 'a', q: 10 } }]);
   const explained = db.pipe_orders.explain().aggregate(stages).stages;
   same(explained.length, 2);
   same(explained[1].$lookup.unwinding, { preserveNullAndEmptyArrays: false });
 });
-test('a graphLookup follows references and ends in circles', () => {
+test('a graphLookup follows references and ends in cycles', () => {
   const c = empty('pipe_graph');
   c.insertMany([{ _id: 1, to: [2] }, { _id: 2, to: [3, 4] }, { _id: 3, to: [1] }, { _id: 4 }]);
   const graph = { from: 'pipe_graph', startWith: '$to', connectFromField: 'to', connectToField: '_id', depthField: 'd', as: 'r' };
@@ -33,7 +33,7 @@ test('$facet, $unionWith', () => {
   same(db.pipe_orders.aggregate([{ $facet: { n: [{ $count: 'n' }], first: [{ $limit: 1 }, { $project: { _id: 1 } }] } }]).toArray(), [{ n: [{ n: 3 }], first: [{ _id: 1 }] }]);
   same(db.pipe_orders.aggregate([{ $unionWith: { coll: 'pipe_products', pipeline: [{ $match: { q: 1 } }] } }, { $count: 'n' }]).toArray(), [{ n: 4 }]);
 });
-test('$out takes the place of a collection, and leaves it as it is when it fails', () => {
+test('$out replaces a collection, and keeps it if it fails', () => {
   const out = empty('pipe_out');
   out.createIndex({ n: 1 }, { unique: true });
   db.pipe_orders.aggregate([{ $match: { n: { $gt: 0 } } }, { $project: { n: 1 } }, { $out: 'pipe_out' }]);
@@ -43,7 +43,7 @@ test('$out takes the place of a collection, and leaves it as it is when it fails
   same(out.countDocuments(), 2);
   same(db.getCollectionNames().filter((n) => n.startsWith('tmp.')), []);
 });
-test('$merge merges, replaces, keeps, changes by a pipeline, and refuses', () => {
+test('$merge merges, replaces, keeps, updates by a pipeline, and fails', () => {
   const t = db.pipe_merged;
   const run = (merge) => {
     t.drop();
@@ -94,7 +94,7 @@ test('$indexStats counts what plans use', () => {
   c.find({ a: 1 }).explain();
   same(uses() - before, 2);
 });
-test('a pipeline past its memory uses the disk, and says so', () => {
+test('a pipeline beyond its memory limit spills, and reports it', () => {
   const c = empty('pipe_large');
   c.insertMany(Array.from({ length: 300 }, (_, i) => ({ _id: i, g: i % 100, s: 'x'.repeat(1000) })));
   const parameter = { setParameter: 1, internalQueryMaxBlockingSortMemoryUsageBytes: 20000 };
@@ -110,7 +110,7 @@ test('a pipeline past its memory uses the disk, and says so', () => {
     db.adminCommand({ ...parameter, internalQueryMaxBlockingSortMemoryUsageBytes: was });
   }
 });
-test('stages stand where they may', () => {
+test('stages are allowed at their positions', () => {
   const run = (stages) => () => db.pipe_orders.aggregate(stages).toArray();
   refused(40601, run([{ $out: 'x' }, { $match: {} }]));
   refused(40602, run([{ $match: {} }, { $indexStats: {} }]));
@@ -129,14 +129,14 @@ test('$collStats counts operations and scans', () => {
   same(stats.latencyStats.reads.histogram.map((b) => Number(b.count)), [1]);
 });
 
-test('$meta: what is known of a document besides its fields', () => {
+test('$meta: metadata of a document', () => {
   const c = empty('meta');
   c.insertMany([{ _id: 1, a: [3, 1], b: 'x' }, { _id: 2, a: 2, b: 'y' }]);
   c.createIndex({ a: 1, b: -1 });
   const keys = [{ _id: 1, k: [1, 'x'] }, { _id: 2, k: [2, 'y'] }];
   same(c.find({}, { k: { $meta: 'sortKey' } }).sort({ a: 1, b: -1 }).toArray().map(d => ({ _id: d._id, k: d.k })), keys);
   same(c.aggregate([{ $sort: { a: 1, b: -1 } }, { $project: { k: { $meta: 'sortKey' } } }]).toArray(), keys);
-  // $addFields keeps the rest.
+  // $addFields keeps the other fields.
   same(c.aggregate([{ $match: { _id: 2 } }, { $sort: { b: 1 } }, { $set: { k: { $meta: 'sortKey' } } }]).toArray(),
     [{ _id: 2, a: 2, b: 'y', k: ['y'] }]);
   same(c.find({ a: 2 }, { _id: 0, b: 1, k: { $meta: 'indexKey' } }).hint({ a: 1, b: -1 }).toArray(), [{ b: 'y', k: { a: 2, b: 'y' } }]);
@@ -146,7 +146,7 @@ test('$meta: what is known of a document besides its fields', () => {
   same(typeof c.aggregate([{ $match: { _id: 1 } }, { $project: { r: { $meta: 'recordId' } } }]).next().r, 'object');
   const random = c.aggregate([{ $project: { r: { $add: [{ $meta: 'randVal' }, 0] } } }]).next().r;
   truth(random >= 0 && random < 1, 'randVal is ' + random);
-  // Not known, unknown, no name.
+  // Not available, unknown, not a name.
   refused(40218, () => c.find({}, { s: { $meta: 'textScore' } }).toArray());
   refused(40218, () => c.find({}).sort({ s: { $meta: 'textScore' } }).toArray());
   refused(40218, () => c.aggregate([{ $project: { s: { $meta: 'vectorSearchScore' } } }]).toArray());
@@ -164,20 +164,20 @@ test('$sample of a few among many reads a few', () => {
   const plan = drawn(c.explain('executionStats').aggregate([{ $sample: { size: 5 } }, { $project: { _id: 1 } }]));
   same(plan.queryPlanner.winningPlan.stage, 'MULTI_ITERATOR');
   same(plan.executionStats.totalDocsExamined, 5);
-  // Each once, and in time every one.
+  // Each document once, and eventually every one.
   const seen = new Set();
   for (let i = 0; i < 100; i++) {
     const ids = c.aggregate([{ $sample: { size: 80 } }]).toArray().map(d => d._id);
     same(new Set(ids).size, 80);
     ids.forEach(id => seen.add(id));
   }
-  // 8000 draws among 2000: one in fifty is missed on average, a hundred of them by a miracle.
+  // 8000 draws among 2000: one in fifty is missed on average; a hundred are practically impossible.
   truth(seen.size > 1900, seen.size + ' were seen');
-  // More than a twentieth, or behind a filter: all are read.
+  // More than a twentieth, or after a filter: all are read.
   const whole = c.explain('executionStats').aggregate([{ $sample: { size: 500 } }]);
   same(drawn(whole).executionStats.totalDocsExamined, 2000);
   same(c.aggregate([{ $match: { _id: { $lt: 3 } } }, { $sample: { size: 5 } }]).toArray().map(d => d._id).sort(), [0, 1, 2]);
-  // Most records are gone: their numbers are no longer worth drawing.
+  // Most records are deleted: random record ids rarely exist.
   c.deleteMany({ _id: { $gte: 150 } });
   c.insertOne({ _id: 2000 });
   same(c.aggregate([{ $sample: { size: 7 } }]).toArray().length, 7);

@@ -3,7 +3,7 @@
 const byVector = { fields: [{ type: 'vector', path: 'v', numDimensions: 2, similarity: 'euclidean' }, { type: 'filter', path: 'k' }] };
 const nearest = (c, queryVector, more) => c.aggregate([{ $vectorSearch: { index: 'near', path: 'v', queryVector, numCandidates: 10, limit: 3, ...more } }]).toArray().map((d) => d._id);
 
-test('a vector index is made, changed and dropped', () => {
+test('a vector index is created, updated and dropped', () => {
   const c = empty('vectors');
   c.insertMany([{ _id: 1, v: [0, 0], k: 1 }, { _id: 2, v: [3, 4], k: 2 }, { _id: 3, v: [6, 8], k: 1 }]);
   same(c.createSearchIndex('near', 'vectorSearch', byVector), 'near');
@@ -28,7 +28,7 @@ test('a vector index follows its collection', () => {
   to.drop();
   same(nearest(to, [3, 3]), []);
 });
-test('vectors are found again after an abort as before', () => {
+test('after an abort searches return the earlier vectors', () => {
   const c = empty('vectors_tx');
   c.insertOne({ _id: 1, v: [0, 0] });
   c.createSearchIndex('near', 'vectorSearch', byVector);

@@ -42,7 +42,7 @@ test('insert and find', () => {
   same(bucket.meta, { id: 2, room: 'a' });
 });
 
-test('what cannot be stored', () => {
+test('invalid measurements', () => {
   refused(2, () => db.weather.insertOne({ sensor: 1 }));
   refused(2, () => db.weather.insertOne({ t: 5 }));
   refused(73, () => db.getCollection('system.buckets.weather').insertOne({ a: 1 }));
@@ -70,7 +70,7 @@ test('pipelines', () => {
   refused(166, () => db.weather.watch().tryNext());
 });
 
-test('explain says which buckets were read', () => {
+test('explain reports which buckets were read', () => {
   const plan = db.weather.find({ 'sensor.id': 1, t: { $gte: at(60), $lt: at(70) } }).explain('executionStats');
   const stages = plan.stages;
   truth(stages[0].$cursor.queryPlanner.namespace.endsWith('.system.buckets.weather'), 'the buckets are read');
@@ -130,7 +130,7 @@ test('collMod', () => {
   refused(72, () => db.runCommand({ collMod: 'weather', validator: { a: 1 } }));
 });
 
-test('figures', () => {
+test('statistics', () => {
   const stats = db.weather.stats();
   same(stats.timeseries.bucketsNs, db.getName() + '.system.buckets.weather');
   same(Number(stats.timeseries.bucketCount), 2);
@@ -140,7 +140,7 @@ test('figures', () => {
   same(Number(one.storageStats.timeseries.bucketCount), 2);
 });
 
-test('not in transactions, not by another name', () => {
+test('no transactions, no renames', () => {
   refused(166, () => db.weather.renameCollection('climate'));
   const session = db.getMongo().startSession();
   session.startTransaction();
@@ -153,7 +153,7 @@ test('drop takes both', () => {
   same(db.getCollectionNames().filter(n => n.includes('weather')), []);
 });
 
-test('$out makes and replaces measurements, indexes and all', () => {
+test('$out creates and replaces measurements, including indexes', () => {
   db.plain.drop();
   db.series.drop();
   db.plain.insertMany([1, 2, 3].map(i => ({ _id: i, t: new Date(2024, 0, i), s: i % 2, x: i })));

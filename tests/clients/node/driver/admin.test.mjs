@@ -1,4 +1,4 @@
-// Databases and collections: made, listed, renamed, modified, dropped, measured.
+// Databases and collections: created, listed, renamed, modified, dropped, measured.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoServerError } from 'mongodb';
@@ -6,7 +6,7 @@ import { database, refused } from './support.mjs';
 
 const ctx = database('admin');
 
-test('collections are made, listed and dropped', async () => {
+test('collections are created, listed and dropped', async () => {
   await ctx.db.createCollection('explicit');
   await ctx.db.collection('implicit').insertOne({});
   const listed = await ctx.db.listCollections().toArray();
@@ -29,7 +29,7 @@ test('rename', async () => {
   assert.deepEqual(await to.find().toArray(), [{ _id: 'new' }]);
   assert.equal((await to.indexes()).length, 2);
   await refused(ctx.db.collection('from').rename('elsewhere'), MongoServerError, 26);
-  // Through the command: the driver takes code 20 of its own helpers for something else.
+  // By command: the driver's helper interprets code 20 differently.
   const itself = { renameCollection: 'node_admin.to', to: 'node_admin.to' };
   await refused(ctx.client.db('admin').command(itself), MongoServerError, 20);
 });
@@ -55,13 +55,13 @@ test('the same database in another case is refused', async () => {
   await ctx.client.db('node_admin_case').dropDatabase();
 });
 
-test('names that cannot be', async () => {
+test('invalid names', async () => {
   await refused(ctx.db.command({ create: 'a$b' }), MongoServerError, 73);
   await refused(ctx.db.command({ create: '.a' }), MongoServerError, 73);
   await refused(ctx.db.command({ create: `x${'y'.repeat(300)}` }), MongoServerError, 73);
 });
 
-test('measures of a collection', async () => {
+test('sizes of a collection', async () => {
   const c = await ctx.empty('sized');
   await c.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i, pad: 'p'.repeat(200) })));
   await c.createIndex({ pad: 1 });
@@ -72,7 +72,7 @@ test('measures of a collection', async () => {
   assert.ok(d.objects >= 200 && d.collections >= 1 && d.indexes >= 2);
 });
 
-test('dropping a collection takes its indexes and data along', async () => {
+test('dropping a collection drops its indexes and data', async () => {
   const c = await ctx.empty('again');
   await c.createIndex({ k: 1 }, { unique: true });
   await c.insertOne({ k: 1 });
@@ -82,7 +82,7 @@ test('dropping a collection takes its indexes and data along', async () => {
   assert.equal(await c.countDocuments(), 2);
 });
 
-test('reading what does not exist is reading nothing', async () => {
+test('reading a missing collection returns nothing', async () => {
   const c = ctx.db.collection('never');
   assert.equal(await c.findOne({}), null);
   assert.equal(await c.countDocuments(), 0);
@@ -94,7 +94,7 @@ test('reading what does not exist is reading nothing', async () => {
   assert.equal((await c.find({}).explain('queryPlanner')).queryPlanner.winningPlan.stage, 'EOF');
 });
 
-test('the profiler writes what operations cost', async () => {
+test('the profiler records the cost of operations', async () => {
   const c = await ctx.empty('profiled');
   await c.insertMany([{ _id: 1, a: 1 }, { _id: 2, a: 2 }]);
   await ctx.db.command({ profile: 2 });

@@ -35,7 +35,7 @@ test('an ordered bulk stops at its first error', async () => {
   assert.deepEqual(ids(await c.find().toArray()), [1]);
 });
 
-test('an unordered bulk does all it can', async () => {
+test('an unordered bulk continues after errors', async () => {
   const c = await ctx.empty('clash');
   const e = await refused(c.bulkWrite(clashing, { ordered: false }), MongoBulkWriteError, 11000);
   assert.equal(e.insertedCount, 3);
@@ -43,7 +43,7 @@ test('an unordered bulk does all it can', async () => {
   assert.deepEqual(ids(await c.find().sort({ _id: 1 }).toArray()), [1, 2, 3]);
 });
 
-test('update errors keep their place', async () => {
+test('update errors keep their index', async () => {
   const c = await ctx.empty('clash');
   await c.insertMany([{ _id: 1, s: 'x' }, { _id: 2, n: 1 }]);
   const e = await refused(
@@ -81,7 +81,7 @@ test('the fluent builder', async () => {
   assert.deepEqual([r.insertedCount, r.modifiedCount, r.deletedCount], [1000, 500, 100]);
 });
 
-test('more operations than one batch holds', async () => {
+test('more operations than fit one batch', async () => {
   const c = await ctx.empty('many');
   // 100,000 is the limit of one command: the driver sends two.
   const r = await c.insertMany(Array.from({ length: 100_001 }, (_, i) => ({ _id: i })));

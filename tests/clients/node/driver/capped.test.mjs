@@ -1,4 +1,4 @@
-// Capped collections, tailable cursors, and what a failed validation tells.
+// Capped collections, tailable cursors, and the details of a failed validation.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoServerError } from 'mongodb';
@@ -6,7 +6,7 @@ import { database, ids, refused } from './support.mjs';
 
 const ctx = database('capped');
 
-test('the oldest go, natural order both ways', async () => {
+test('the oldest are removed, natural order both ways', async () => {
   const c = await ctx.db.createCollection('oldest', { capped: true, size: 4096, max: 3 });
   await c.insertMany([0, 1, 2, 3, 4].map((_id) => ({ _id })));
   assert.deepEqual(ids(await c.find().toArray()), [2, 3, 4]);
@@ -53,7 +53,7 @@ test('a stream of documents', async () => {
   assert.deepEqual(seen, Array.from({ length: 50 }, (_, i) => i));
 });
 
-test('a failed validation tells why', async () => {
+test('a failed validation reports why', async () => {
   const c = await ctx.db.createCollection('validated', { validator: { a: { $gt: 3 } } });
   const error = await refused(c.insertOne({ _id: 1, a: 2 }), MongoServerError, 121);
   assert.deepEqual(error.errInfo, {

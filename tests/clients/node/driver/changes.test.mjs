@@ -6,8 +6,8 @@ import { database } from './support.mjs';
 
 const ctx = database('changes');
 
-// Opens a stream on `target`, runs `write`, gives the next `n` events, closes.
-// The stream is open on the server before the write: its first tryNext is over.
+// Opens a stream on `target`, runs `write`, returns the next `n` events, closes.
+// The stream is open on the server before the write: its first tryNext has returned.
 async function events(target, n, write, pipeline = [], options = {}) {
   const stream = target.watch(pipeline, { maxAwaitTimeMS: 50, ...options });
   try {
@@ -56,7 +56,7 @@ test('a database, and the deployment', async () => {
   assert.deepEqual(seen(await events(ctx.client, 2, write, mine)), [['one', 1], ['two', 2]]);
 });
 
-test('resumeAfter and startAfter go on behind an event', async () => {
+test('resumeAfter and startAfter continue after an event', async () => {
   const c = await ctx.empty('resumed');
   const [first] = await events(c, 2, () => c.insertMany([0, 1, 2, 3, 4].map((_id) => ({ _id }))));
   for (const option of ['resumeAfter', 'startAfter']) {
@@ -65,14 +65,14 @@ test('resumeAfter and startAfter go on behind an event', async () => {
   }
 });
 
-test('events come to a listener', async () => {
+test('a listener receives events', async () => {
   const c = await ctx.empty('listener');
   const stream = c.watch([{ $match: { operationType: 'insert' } }, { $project: { documentKey: 1 } }]);
   const seen = new Promise((resolve, reject) => {
     stream.on('change', resolve);
     stream.on('error', reject);
   });
-  // The stream opens when the driver gets to it; writes go on until one is seen.
+  // The driver opens the stream later; writes continue until one is received.
   let n = 0;
   const writer = setInterval(() => c.insertOne({ _id: n++ }), 20);
   const event = await seen;
@@ -103,7 +103,7 @@ test('dropping the collection invalidates', async () => {
   assert.deepEqual(found.map((e) => e.operationType), ['drop', 'invalidate']);
 });
 
-test('a token that is none', async () => {
+test('an invalid token', async () => {
   const stream = (await ctx.empty('token')).watch([], { resumeAfter: { _data: 'no token' } });
   await assert.rejects(stream.tryNext(), (e) => e instanceof MongoServerError && e.code === 260);
   await stream.close();

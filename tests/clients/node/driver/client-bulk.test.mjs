@@ -23,7 +23,7 @@ const mixed = (a, b) => [
   { name: 'deleteMany', namespace: b.namespace, filter: {} },
 ];
 
-test('sums and details', async () => {
+test('totals and details', async () => {
   const [a, b] = await two('sums');
   const r = await ctx.client.bulkWrite(mixed(a, b), { verboseResults: true });
   const sums = [r.insertedCount, r.upsertedCount, r.matchedCount, r.modifiedCount, r.deletedCount];
@@ -38,7 +38,7 @@ test('sums and details', async () => {
   assert.deepEqual(await a.find().toArray(), [{ _id: 1, n: 11 }]);
 });
 
-test('errors keep their places', async () => {
+test('errors keep their indexes', async () => {
   const [a, b] = await two('errors');
   const clashing = [1, 1, 2, 2, 3].map((_id) => ({ name: 'insertOne', namespace: a.namespace, document: { _id } }));
   clashing.push({ name: 'insertOne', namespace: b.namespace, document: { _id: 1 } });

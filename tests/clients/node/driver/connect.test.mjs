@@ -6,7 +6,7 @@ import { database, serverStatus, SOCKET, URI } from './support.mjs';
 
 const ctx = database('connect', { monitorCommands: true, appName: 'sheaf suite' });
 
-test('the handshake says what drivers ask', async () => {
+test('the handshake returns what drivers need', async () => {
   const hello = await ctx.client.db('admin').command({ hello: 1 });
   assert.equal(hello.isWritablePrimary, true);
   assert.equal(hello.maxBsonObjectSize, 16 * 1024 * 1024);
@@ -45,7 +45,7 @@ test('monitoring keeps the connection alive through heartbeats', async () => {
   await client.close();
 });
 
-test('implicit sessions go along exactly when the server announces them', async () => {
+test('implicit sessions are sent only if the server announces them', async () => {
   const hello = await ctx.client.db('admin').command({ hello: 1 });
   const started = [];
   const listen = (e) => started.push(e);
@@ -80,7 +80,7 @@ for (const compressor of ['snappy', 'zlib']) {
     await c.insertOne({ _id: 1, text });
     assert.equal((await c.findOne({ _id: 1 })).text, text);
     const after = (await serverStatus(client)).network.compression[compressor];
-    // What came in unpacked grew by at least the text; on the wire it was far less.
+    // The decompressed input grew by at least the text; far less was received.
     const unpacked = Number(after.decompressor.bytesOut) - Number(before.decompressor.bytesOut);
     const packed = Number(after.decompressor.bytesIn) - Number(before.decompressor.bytesIn);
     assert.ok(unpacked > text.length, `unpacked ${unpacked}`);
@@ -108,7 +108,7 @@ test('eight clients write and read at once', async () => {
       for (let i = 0; i < 100; i++) {
         await mine.insertOne({ _id: `${who}-${i}`, who });
         await mine.updateOne({ _id: 'counter' }, { $inc: { n: 1 } }, { upsert: i === 0 }).catch((e) => {
-          // Two upserts of one _id may meet; the loser is told so and counts with an update.
+          // Two upserts of one _id may conflict; the loser gets an error and updates instead.
           if (e.code !== 11000) throw e;
           return mine.updateOne({ _id: 'counter' }, { $inc: { n: 1 } });
         });
@@ -128,13 +128,13 @@ test('one client with a hundred operations in flight', async () => {
   assert.deepEqual(found.map((d) => d._id), Array.from({ length: 100 }, (_, i) => i));
 });
 
-test('write concerns that a standalone server can keep', async () => {
+test('write concerns that a standalone server can satisfy', async () => {
   const c = await ctx.empty('concern');
   await c.insertOne({ _id: 1 }, { writeConcern: { w: 1, j: true } });
   await c.insertOne({ _id: 2 }, { writeConcern: { w: 'majority' } });
   const unacknowledged = await c.insertOne({ _id: 3 }, { writeConcern: { w: 0 } });
   assert.equal(unacknowledged.acknowledged, false);
-  // Nothing answers an unacknowledged write: look until it is there.
+  // An unacknowledged write has no reply: poll until it is visible.
   for (let tries = 0; tries < 100 && (await c.countDocuments()) < 3; tries++) await new Promise((r) => setTimeout(r, 20));
   assert.equal(await c.countDocuments(), 3);
 });

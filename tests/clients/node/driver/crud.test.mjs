@@ -6,14 +6,14 @@ import { database, ids } from './support.mjs';
 
 const ctx = database('crud');
 
-test('insertOne makes an id', async () => {
+test('insertOne creates an id', async () => {
   const c = await ctx.empty('c');
   const r = await c.insertOne({ a: 1 });
   assert.ok(r.acknowledged && r.insertedId instanceof ObjectId);
   assert.deepEqual(await c.findOne({ _id: r.insertedId }), { _id: r.insertedId, a: 1 });
 });
 
-test('insertMany answers with every id', async () => {
+test('insertMany returns every id', async () => {
   const c = await ctx.empty('c');
   const r = await c.insertMany([{ _id: 'a' }, { _id: 2 }, { n: 3 }]);
   assert.equal(r.insertedCount, 3);
@@ -160,7 +160,7 @@ test('deletes', async () => {
   assert.equal(await c.countDocuments(), 0);
 });
 
-test('aggregation as far as the find layer carries it', async () => {
+test('aggregation stages that the find layer executes', async () => {
   const c = await numbers();
   assert.deepEqual(await c.aggregate([{ $group: { _id: '$a', sum: { $sum: '$_id' }, n: { $sum: 1 } } }, { $sort: { _id: 1 } }]).toArray(),
     [{ _id: 0, sum: 40, n: 5 }, { _id: 1, sum: 45, n: 5 }, { _id: 2, sum: 50, n: 5 }, { _id: 3, sum: 55, n: 5 }]);

@@ -1,4 +1,4 @@
-// Cursors over several batches, closed early, lost, and used wrongly.
+// Cursors over several batches, closed early, lost, and misused.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { Long, MongoServerError } from 'mongodb';
@@ -9,7 +9,7 @@ const ctx = database('cursors', { monitorCommands: true }, async (db) => {
   await db.collection('c').insertMany(all.map((i) => ({ _id: i, g: i % 10 })));
 });
 
-// Runs `body` and gives the commands that the driver sent meanwhile.
+// Runs `body`; returns the commands that the driver sent.
 async function sent(body) {
   const commands = [];
   const listen = (e) => commands.push(e);
@@ -19,7 +19,7 @@ async function sent(body) {
   return commands.map((e) => e.commandName);
 }
 
-test('batches of every size give the same documents', async () => {
+test('batches of every size return the same documents', async () => {
   for (const size of [1, 7, 100, 999, 1000, 1001]) {
     const found = ids(await ctx.db.collection('c').find().sort({ _id: 1 }).batchSize(size).toArray());
     assert.deepEqual(found, all, `batchSize ${size}`);
@@ -37,7 +37,7 @@ test('the first batch is 101 documents by default', async () => {
   assert.ok(!Long.fromValue(r.cursor.id).isZero());
   assert.equal(r.cursor.ns, 'node_cursors.c');
   const next = await ctx.db.command({ getMore: Long.fromValue(r.cursor.id), collection: 'c' });
-  assert.equal(next.cursor.nextBatch.length, 899); // then as much as 16 MB hold
+  assert.equal(next.cursor.nextBatch.length, 899); // then up to 16 MB
   assert.ok(Long.fromValue(next.cursor.id).isZero());
 });
 
@@ -50,7 +50,7 @@ test('limit, skip and batchSize together', async () => {
   assert.equal((await c.find().limit(0).toArray()).length, 1000);
 });
 
-test('a limit that fits one batch leaves no cursor', async () => {
+test('a limit that fits one batch opens no cursor', async () => {
   assert.deepEqual(await sent(() => ctx.db.collection('c').find().limit(50).toArray()), ['find']);
   const r = await ctx.db.command({ find: 'c', limit: 5, singleBatch: true });
   assert.ok(Long.fromValue(r.cursor.id).isZero());
@@ -90,7 +90,7 @@ test('closing early kills the cursor on the server', async () => {
   await refused(ctx.db.command({ getMore: id, collection: 'c' }), MongoServerError, 43);
 });
 
-test('killCursors answers for each cursor', async () => {
+test('killCursors reports each cursor', async () => {
   const r = await ctx.db.command({ find: 'c', batchSize: 1 });
   const id = Long.fromValue(r.cursor.id);
   const k = await ctx.db.command({ killCursors: 'c', cursors: [id, Long.fromNumber(424242)] });
@@ -123,7 +123,7 @@ test('dropping the collection ends its cursors', async () => {
   await cursor.next();
   await c.drop();
   const rest = async () => { while (await cursor.next()); };
-  // Killed with its plan, or already gone.
+  // Killed with its plan, or already removed.
   await assert.rejects(rest, (e) => e instanceof MongoServerError && [43, 175].includes(e.code));
 });
 
@@ -147,7 +147,7 @@ test('sorting without an index, over batches', async () => {
     assert.ok(found[i - 1].g > found[i].g || (found[i - 1].g === found[i].g && found[i - 1]._id < found[i]._id));
 });
 
-test('wrong sizes are refused', async () => {
+test('invalid sizes are refused', async () => {
   await refused(ctx.db.command({ find: 'c', batchSize: -1 }), MongoServerError, 51024);
   await refused(ctx.db.command({ find: 'c', skip: -1 }), MongoServerError, 51024);
   await refused(ctx.db.command({ find: 'c', limit: 'many' }), MongoServerError, 14);

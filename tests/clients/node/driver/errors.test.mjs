@@ -1,4 +1,4 @@
-// What the server refuses, with which class, code and words.
+// What the server refuses, with which class, code and message.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoServerError, MongoWriteConcernError } from 'mongodb';
@@ -35,7 +35,7 @@ test('missing and mistyped command fields', async () => {
   await refused(ctx.db.command({ insert: 'c', documents: [] }), MongoServerError, 16);
 });
 
-test('updates that cannot be', async () => {
+test('invalid updates', async () => {
   const c = await ctx.empty('u');
   await c.insertOne({ _id: 1, n: 1, s: 'x', a: [1] });
   const update = (u, options) => c.updateOne({ _id: 1 }, u, options);
@@ -77,7 +77,7 @@ test('bad queries', async () => {
   await refused(find({}, { min: { a: 1 } }), MongoServerError, 51173);
 });
 
-test('ids that cannot be', async () => {
+test('invalid ids', async () => {
   const c = await ctx.empty('ids');
   for (const _id of [[1], /x/]) await assert.rejects(c.insertOne({ _id }), MongoServerError);
   assert.equal(await c.countDocuments(), 0);
@@ -92,14 +92,14 @@ test('dollars and dots in field names are data since MongoDB 5', async () => {
 test('maxTimeMS ends a long operation', async () => {
   const c = await ctx.empty('slow');
   await c.insertMany(Array.from({ length: 20_000 }, (_, i) => ({ _id: i, t: `${'a'.repeat(40)}${i}` })));
-  // Forty expressions tried on each of 20,000 documents: far beyond a millisecond.
+  // Forty expressions on each of 20,000 documents take far more than a millisecond.
   const slow = { $or: Array.from({ length: 40 }, (_, i) => ({ t: { $regex: `[xyz]+${i}$` } })) };
   const e = await refused(c.find(slow, { maxTimeMS: 1 }).toArray(), MongoServerError, 50);
   assert.equal(e.codeName, 'MaxTimeMSExpired');
   assert.equal((await c.find({ _id: 7 }, { maxTimeMS: 60_000 }).toArray()).length, 1);
 });
 
-test('an impossible write concern', async () => {
+test('an unsatisfiable write concern', async () => {
   const c = await ctx.empty('concern');
   const e = await c.insertOne({ _id: 1 }, { writeConcern: { w: 2 } }).catch((x) => x);
   // A standalone server has no second member.
@@ -107,7 +107,7 @@ test('an impossible write concern', async () => {
   assert.equal(e.code, 2);
 });
 
-test('the connection lives on after many errors', async () => {
+test('the connection remains usable after many errors', async () => {
   for (let i = 0; i < 100; i++) await refused(ctx.db.command({ frobnicate: i }), MongoServerError, 59);
   assert.equal((await ctx.db.command({ ping: 1 })).ok, 1);
 });

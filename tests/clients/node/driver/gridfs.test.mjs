@@ -26,7 +26,7 @@ async function download(stream) {
   return Buffer.concat(pieces);
 }
 
-test('what goes up comes down, whole and in part', async () => {
+test('uploads can be downloaded, completely and in part', async () => {
   const b = await bucket('whole');
   for (const size of [0, 1, 261_120, 261_121, 1_000_000]) {
     const data = randomBytes(size);

@@ -1,4 +1,4 @@
-// Indexes: made, listed, used, dropped, and what they refuse.
+// Indexes: created, listed, used, dropped, and what they refuse.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoServerError } from 'mongodb';
@@ -9,7 +9,7 @@ const ctx = database('indexes');
 test('create, list, drop', async () => {
   const c = await ctx.empty('c');
   assert.equal(await c.createIndex({ a: 1 }), 'a_1');
-  assert.equal(await c.createIndex({ a: 1 }), 'a_1'); // the same again is no error
+  assert.equal(await c.createIndex({ a: 1 }), 'a_1'); // creating it again is a no-op
   assert.equal(await c.createIndex({ b: -1, 'c.d': 1 }, { name: 'mine' }), 'mine');
   assert.deepEqual(await c.createIndexes([{ key: { x: 1 }, sparse: true }, { key: { y: 1 }, unique: true }]), ['x_1', 'y_1']);
   assert.deepEqual(await c.indexes(), [
@@ -26,7 +26,7 @@ test('create, list, drop', async () => {
   assert.deepEqual((await c.listIndexes().toArray()).map((i) => i.name), ['_id_']);
 });
 
-test('createIndexes tells what it did', async () => {
+test('createIndexes reports what it did', async () => {
   const c = await ctx.empty('told');
   const r = await ctx.db.command({ createIndexes: 'told', indexes: [{ key: { a: 1 }, name: 'a_1' }] });
   assert.deepEqual([r.numIndexesBefore, r.numIndexesAfter, r.createdCollectionAutomatically, r.ok], [1, 2, true, 1]);
@@ -36,7 +36,7 @@ test('createIndexes tells what it did', async () => {
   assert.equal(await c.countDocuments(), 0);
 });
 
-test('names and options in conflict', async () => {
+test('conflicting names and options', async () => {
   const c = await ctx.empty('conflict');
   await c.createIndex({ a: 1 });
   await c.createIndex({ t: 1 }, { expireAfterSeconds: 10 });
@@ -48,12 +48,12 @@ test('names and options in conflict', async () => {
   assert.equal((await c.indexes()).length, 3);
 });
 
-test('keys that no index can have', async () => {
+test('invalid keys', async () => {
   const c = await ctx.empty('bad');
   await refused(c.createIndex({ a: 0 }), MongoServerError, 67);
   await refused(c.createIndex({ a: 'nonsense' }), MongoServerError, 67);
   await refused(c.createIndex({ 'a..b': 1 }), MongoServerError, 67);
-  // Through the command: the driver keeps options that it does not know to itself.
+  // By command: the driver drops options that it does not know.
   const unknown = { createIndexes: 'bad', indexes: [{ key: { a: 1 }, name: 'a_1', nonsense: true }] };
   await refused(ctx.db.command(unknown), MongoServerError, 197);
   await c.insertOne({ a: [1], b: [2] });
@@ -62,7 +62,7 @@ test('keys that no index can have', async () => {
   await refused(c.insertOne({ p: [1], q: [1] }), MongoServerError, 171);
 });
 
-test('dropping what is not there', async () => {
+test('dropping a missing index', async () => {
   const c = await ctx.empty('gone');
   await c.insertOne({});
   await refused(c.dropIndex('none'), MongoServerError, 27);
@@ -83,7 +83,7 @@ test('a unique index', async () => {
   await refused(c.replaceOne({ _id: 3 }, { a: 1, b: 'x' }), MongoServerError, 11000);
   await refused(c.findOneAndUpdate({ _id: 3 }, { $set: { b: 'x' } }), MongoServerError, 11000);
   assert.deepEqual(await c.findOne({ _id: 3 }), { _id: 3, a: 1, b: 'y' });
-  // The value is free again once its document is gone.
+  // The value can be used again after its document is deleted.
   await c.deleteOne({ _id: 1 });
   await c.updateOne({ _id: 3 }, { $set: { b: 'x' } });
 });
@@ -102,7 +102,7 @@ test('a unique index counts a missing field as null', async () => {
 test('a unique index over arrays', async () => {
   const c = await ctx.empty('uniqueArray');
   await c.createIndex({ tags: 1 }, { unique: true });
-  await c.insertOne({ _id: 1, tags: ['a', 'b', 'a'] }); // within one document values may repeat
+  await c.insertOne({ _id: 1, tags: ['a', 'b', 'a'] }); // one document may repeat a value
   await refused(c.insertOne({ _id: 2, tags: ['c', 'b'] }), MongoServerError, 11000);
   await c.insertOne({ _id: 2, tags: ['c'] });
 });
@@ -115,7 +115,7 @@ test('a unique index is not built over duplicates', async () => {
   assert.deepEqual((await c.indexes()).map((i) => i.name), ['_id_']);
 });
 
-test('a partial index answers only what it holds', async () => {
+test('a partial index serves only queries that it covers', async () => {
   const c = await ctx.empty('partial');
   await c.createIndex({ n: 1 }, { partialFilterExpression: { n: { $gte: 50 } }, unique: true });
   await c.insertMany(Array.from({ length: 100 }, (_, i) => ({ _id: i, n: i })));
@@ -141,7 +141,7 @@ test('a hidden index is kept but not used', async () => {
   assert.equal((await c.find({ n: 100 }).hint({ n: 1 }).toArray()).length, 1);
 });
 
-test('an index built over data gives what a scan gives', async () => {
+test('an index built over data returns what a scan returns', async () => {
   const c = await ctx.empty('built');
   await c.insertMany(Array.from({ length: 5000 }, (_, i) => ({ _id: i, k: (i * 7919) % 1009, tags: [i % 10, i % 7] })));
   await c.createIndex({ k: 1, tags: -1 });
@@ -152,7 +152,7 @@ test('an index built over data gives what a scan gives', async () => {
   }
 });
 
-test('writes go on while an index is built', async () => {
+test('writes continue while an index is built', async () => {
   const c = await ctx.empty('online');
   for (let b = 0; b < 10; b++) await c.insertMany(Array.from({ length: 2000 }, (_, i) => ({ _id: b * 2000 + i, k: i })));
   const build = c.createIndex({ k: 1 });

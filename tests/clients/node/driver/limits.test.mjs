@@ -1,4 +1,4 @@
-// Sizes at the edge: 16 MiB documents, 48 MB messages, 100,000 writes a command.
+// Sizes at the limits: 16 MiB documents, 48 MB messages, 100,000 writes per command.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { BSON, MongoServerError } from 'mongodb';
@@ -21,7 +21,7 @@ test('exactly 16 MiB is stored and read back', async () => {
   assert.equal(await c.countDocuments(), 1);
 });
 
-test('a byte more is not', async () => {
+test('one byte more is refused', async () => {
   const c = await ctx.empty('larger');
   await assert.rejects(c.insertOne(documentOf(LIMIT + 1, 1)), (e) => e.code === 10334 || e.code === 2 || /larger|too large/i.test(e.message));
   assert.equal(await c.countDocuments(), 0);
@@ -30,12 +30,12 @@ test('a byte more is not', async () => {
 test('an update may not grow a document past it', async () => {
   const c = await ctx.empty('grow');
   await c.insertOne({ _id: 1, a: 'x'.repeat(9_000_000) });
-  // MongoDB numbers two places that may notice.
+  // MongoDB has two codes for this error.
   await assert.rejects(c.updateOne({ _id: 1 }, { $set: { b: 'y'.repeat(9_000_000) } }), (e) => [17419, 17420, 10334].includes(e.code));
   assert.deepEqual(Object.keys(await c.findOne()), ['_id', 'a']);
 });
 
-test('four documents of 15 MB cross in several batches', async () => {
+test('four documents of 15 MB are returned in several batches', async () => {
   const c = await ctx.empty('several');
   for (let i = 0; i < 4; i++) await c.insertOne(documentOf(15_000_000, i));
   let n = 0;

@@ -1,4 +1,4 @@
-// A replica set of one member, and a proxy that loses answers on its way.
+// A replica set of one member, and a proxy that drops replies.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -46,7 +46,7 @@ export async function member(name) {
 }
 
 // driver ──> message with `marker` ──> server
-// driver ──X connection closed     <── answer
+// driver ──X connection closed     <── reply
 export async function proxy(target) {
   const state = { marker: null, lost: 0 };
   const open = new Set();

@@ -1,4 +1,4 @@
-// A replica set of one member: retryable writes are on, and a lost answer writes nothing twice.
+// A replica set of one member: retryable writes are on, and a lost reply causes no duplicate write.
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoClient } from 'mongodb';
@@ -39,7 +39,7 @@ for (const [how, kind] of [['directConnection=true', 'Single'], ['replicaSet=rs0
         { updateOne: { filter: { _id: 4 }, update: { $set: { b: 1 } } } },
         { deleteOne: { filter: { _id: 2 } } },
       ]);
-      // Writes to many documents cannot be told from a second try: the driver sends no number.
+      // Writes to many documents are not retryable: the driver sends no number.
       await c.updateMany({}, { $set: { m: 1 } });
       assert.deepEqual(await c.find({}, { sort: { _id: 1 } }).toArray(), [{ _id: 1, n: 2, m: 1 }, { _id: 4, b: 1, m: 1 }]);
       assert.deepEqual(numbered('insert'), [true, true, true]);
@@ -52,7 +52,7 @@ for (const [how, kind] of [['directConnection=true', 'Single'], ['replicaSet=rs0
   });
 }
 
-test('a lost answer writes nothing twice', async () => {
+test('a lost reply causes no duplicate write', async () => {
   const between = await proxy(set.port);
   const { client, named } = connect(between.port, 'directConnection=true');
   try {
@@ -82,7 +82,7 @@ test('a lost answer writes nothing twice', async () => {
   }
 });
 
-test('a lost answer to a commit', async () => {
+test('a lost reply to a commit', async () => {
   const between = await proxy(set.port);
   const { client, named } = connect(between.port, 'directConnection=true');
   try {

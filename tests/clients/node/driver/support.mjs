@@ -1,4 +1,4 @@
-// What the driver's test files share: a client and a database of the file's own.
+// Shared by the driver's test files: a client and a database per file.
 import { after, before } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoClient } from 'mongodb';
@@ -7,7 +7,7 @@ export const URI = process.env.SHEAF_URI;
 export const SOCKET = process.env.SHEAF_SOCKET;
 
 // Opens `client` and an empty database before the file's tests, closes after them.
-// `fill` puts in what the tests need; a second `before` would not wait for this one.
+// `fill` inserts the test data; a second `before` would not wait for this one.
 // The returned object is filled in by `before`, so read its fields inside tests.
 export function database(name, options = {}, fill = async () => {}) {
   const ctx = { client: null, db: null };
@@ -28,7 +28,7 @@ export function database(name, options = {}, fill = async () => {}) {
   return ctx;
 }
 
-// The promise must be rejected with this class and MongoDB error code; gives the error.
+// The promise must be rejected with this class and MongoDB error code; returns the error.
 export async function refused(promise, type, code) {
   let error = null;
   try {
@@ -44,5 +44,5 @@ export async function refused(promise, type, code) {
 
 export const ids = (documents) => documents.map((d) => d._id);
 
-// The server's process, for totals that its own counters give.
+// The server's process id, for totals from its own counters.
 export const serverStatus = (client) => client.db('admin').command({ serverStatus: 1 });

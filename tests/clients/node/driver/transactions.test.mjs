@@ -6,7 +6,7 @@ import { database, ids, refused } from './support.mjs';
 
 const ctx = database('transactions', { monitorCommands: true });
 
-// Runs `body` and gives the commands of this name that the driver sent meanwhile.
+// Runs `body`; returns the commands of this name that the driver sent.
 async function sent(name, body) {
   const commands = [];
   const listen = (e) => e.commandName === name && commands.push(e.command);
@@ -29,7 +29,7 @@ test('two collections commit as one', async () => {
   assert.deepEqual(await b.aggregate([{ $sort: { _id: 1 } }], { session }).toArray(), [{ _id: 1, n: 5 }, { _id: 2, n: 7 }]);
   assert.deepEqual([(await a.findOne()).n, (await b.findOne()).n, await b.countDocuments()], [5, 0, 1]);
   await session.commitTransaction();
-  await session.commitTransaction(); // once more: it was committed, and is
+  await session.commitTransaction(); // repeated: the transaction stays committed
   await session.endSession();
   assert.deepEqual([(await a.findOne()).n, (await b.findOne({ _id: 1 })).n, await b.countDocuments()], [0, 5, 2]);
 });
@@ -62,14 +62,14 @@ test('a failed statement ends the transaction', async () => {
   assert.deepEqual(ids(await c.find().toArray()), [1]);
 });
 
-test('withTransaction tries again after a conflict', async () => {
+test('withTransaction retries after a conflict', async () => {
   const c = await ctx.empty('retried');
   await c.insertOne({ _id: 1, n: 0 });
   const failures = [];
   const answer = await ctx.client.withSession((session) =>
     session.withTransaction(async () => {
       const { n } = await c.findOne({ _id: 1 }, { session });
-      if (failures.length === 0) await c.updateOne({ _id: 1 }, { $inc: { n: 10 } }); // somebody else, after our snapshot
+      if (failures.length === 0) await c.updateOne({ _id: 1 }, { $inc: { n: 10 } }); // another client, after this snapshot
       try {
         await c.updateOne({ _id: 1 }, { $set: { n: n + 1 } }, { session });
       } catch (e) {
@@ -92,7 +92,7 @@ test('a cursor of several batches inside a transaction', async () => {
     session.withTransaction(async () => {
       const cursor = c.find({}, { session, batchSize: 100, sort: { _id: 1 } });
       assert.deepEqual(await cursor.next(), { _id: 0 });
-      await c.deleteMany({}); // by another, after the snapshot
+      await c.deleteMany({}); // another client, after the snapshot
       assert.deepEqual(ids(await cursor.toArray()), all.slice(1));
     }),
   );
@@ -129,7 +129,7 @@ test('a snapshot session reads the same twice', async () => {
   assert.equal(await c.countDocuments(), 3);
 });
 
-// Retryable writes are for replica sets: the driver leaves txnNumber away by itself.
+// Retryable writes are for replica sets: the driver omits txnNumber.
 test('the driver sends no number to a standalone', async () => {
   const c = await ctx.empty('plain');
   const [insert] = await sent('insert', () => c.insertOne({ _id: 1 }));

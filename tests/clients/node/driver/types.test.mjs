@@ -1,4 +1,4 @@
-// Every BSON type that the driver writes comes back as itself, and can be found.
+// Every BSON type that the driver writes is returned unchanged, and can be found.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { Binary, BSON, BSONRegExp, BSONSymbol, Code, Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp, UUID } from 'mongodb';
@@ -40,9 +40,9 @@ test('each value is found by equality, with and without an index', async () => {
   for (const [name, v] of Object.entries(values)) assert.deepEqual(await find(v), expected[name], name);
 });
 
-test('any of them is an _id, arrays and regular expressions apart', async () => {
+test('any of them can be an _id, except arrays and regular expressions', async () => {
   const c = await ctx.empty('ids');
-  // Nor null, for which the driver makes an id; NaN is one value, whatever its type.
+  // Without null, for which the driver creates an id. NaN is one value, whatever its type.
   const refused = ['array', 'regex', 'nil', 'decimalNaN'];
   const usable = Object.entries(values).filter(([name]) => !refused.includes(name));
   await c.insertMany(usable.map(([name, v]) => ({ _id: v, name })));
@@ -57,7 +57,7 @@ test('equal numbers of different types are one _id', async () => {
   assert.equal(Number(await c.countDocuments()), 1);
 });
 
-test('an index gives the exact type back when it covers', async () => {
+test('a covering index returns the exact type', async () => {
   const c = await ctx.empty('covered');
   const stored = [new Int32(1), new Long(1), new Double(1), Decimal128.fromString('1.00'), new Double(-0)];
   await c.insertMany(stored.map((v, i) => ({ _id: new Int32(i), v })));

@@ -1,4 +1,4 @@
-// Vector indexes and $vectorSearch by the driver's own calls.
+// Vector indexes and $vectorSearch by the driver's helpers.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoServerError } from 'mongodb';
@@ -14,7 +14,7 @@ const definition = {
 };
 const near = (queryVector, more) => ({ $vectorSearch: { index: 'plots', path: 'plot.embedding', queryVector, limit: 2, numCandidates: 20, ...more } });
 
-test('an index is made, searched, listed and dropped', async () => {
+test('an index is created, searched, listed and dropped', async () => {
   const c = await ctx.db.createCollection('films');
   await c.insertMany([
     { _id: 1, year: 1999, tags: ['a', 'b'], plot: { embedding: [1, 0] } },
@@ -26,7 +26,7 @@ test('an index is made, searched, listed and dropped', async () => {
   const found = (query, more) => c.aggregate([near(query, more)]).toArray();
   assert.deepEqual(ids(await found([1, 0.25])), [1, 2]);
   assert.deepEqual(ids(await found([1, 0.25], { filter: { year: { $gte: 2000 } } })), [2, 3]);
-  // An element of an array is enough, as in a $match.
+  // One element of an array suffices, as in a $match.
   assert.deepEqual(ids(await found([0, 1], { filter: { tags: 'b' } })), [2, 1]);
   assert.deepEqual(ids(await found([0, 1], { filter: { $and: [{ tags: { $ne: 'b' } }, { year: { $lt: 2021 } }] } })), [3]);
   const [listed] = await c.listSearchIndexes('plots').toArray();
@@ -37,7 +37,7 @@ test('an index is made, searched, listed and dropped', async () => {
   assert.deepEqual(await found([1, 0]), []);
 });
 
-test('what was found goes through the stages behind, with its score', async () => {
+test('results pass through the following stages with their scores', async () => {
   const c = await ctx.db.createCollection('stages');
   await c.insertMany(Array.from({ length: 30 }, (_, i) => ({ _id: i, year: i % 3, plot: { embedding: [i / 32, 1] } })));
   await c.createSearchIndex({ name: 'plots', type: 'vectorSearch', definition });
@@ -56,7 +56,7 @@ test('what was found goes through the stages behind, with its score', async () =
   ]);
 });
 
-test('where a search cannot stand', async () => {
+test('where a search is not allowed', async () => {
   const c = await ctx.db.createCollection('places');
   await refused(c.aggregate([{ $limit: 1 }, near([1, 0])]).toArray(), MongoServerError, 40602);
   await refused(c.aggregate([{ $facet: { a: [near([1, 0])] } }]).toArray(), MongoServerError, 40600);

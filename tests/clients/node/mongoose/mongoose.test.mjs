@@ -78,7 +78,7 @@ test('types of the schema survive', async () => {
   assert.deepEqual([found.flags.get('a'), found.flags.get('b')], [true, false]);
 });
 
-test('validation refuses before the server is asked', async () => {
+test('validation refuses before a command is sent', async () => {
   await assert.rejects(Author.create({ email: 'no-at-sign', score: 500 }), (e) => {
     assert.ok(e instanceof mongoose.Error.ValidationError);
     assert.deepEqual(Object.keys(e.errors).sort(), ['email', 'name', 'score']);
@@ -99,7 +99,7 @@ test('the indexes of the schema are on the server', async () => {
   assert.deepEqual([diff.toDrop, diff.toCreate], [[], []]);
 });
 
-test('syncIndexes drops what the schema does not know', async () => {
+test('syncIndexes drops indexes that are not in the schema', async () => {
   await Author.collection.createIndex({ stray: 1 });
   assert.deepEqual(await Author.syncIndexes(), ['stray_1']);
 });
@@ -192,7 +192,7 @@ test('optimistic concurrency refuses a stale save', async () => {
   assert.equal((await Counter.findById(_id)).n, 2);
 });
 
-test('saving a document that is gone', async () => {
+test('saving a deleted document', async () => {
   const author = await Author.create({ name: 'A', email: 'a@x' });
   await Author.deleteOne({ _id: author._id });
   author.name = 'B';

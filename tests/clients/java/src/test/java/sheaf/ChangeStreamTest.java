@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 
 /** Change streams on the plain standalone server. */
 class ChangeStreamTest extends Suite {
-    /** Opens the stream, writes, gives the next n events and closes. */
+    /** Opens the stream, writes, returns the next n events and closes. */
     static List<ChangeStreamDocument<Document>> events(ChangeStreamIterable<Document> stream, int n, Runnable write) {
         List<ChangeStreamDocument<Document>> found = new ArrayList<>();
         try (MongoChangeStreamCursor<ChangeStreamDocument<Document>> cursor = stream.cursor()) {
@@ -77,7 +77,7 @@ class ChangeStreamTest extends Suite {
     }
 
     @Test
-    void resumeBehindAnEvent() {
+    void resumeAfterAnEvent() {
         BsonDocument token = events(coll.watch(), 1, () -> coll.insertMany(List.of(doc("{_id: 0}"), doc("{_id: 1}"), doc("{_id: 2}")))).get(0).getResumeToken();
         assertEquals(List.of(1, 2), keys(events(coll.watch().resumeAfter(token), 2, () -> {})));
         assertEquals(List.of(1, 2), keys(events(coll.watch().startAfter(token), 2, () -> {})));

@@ -43,7 +43,7 @@ class ClientBulkWriteTest extends Suite {
     }
 
     @Test
-    void sumsAndDetails() {
+    void totalsAndDetails() {
         MongoNamespace a = coll.getNamespace(), b = other().getNamespace();
         ClientBulkWriteResult r = client.bulkWrite(
                 List.of(
@@ -64,7 +64,7 @@ class ClientBulkWriteTest extends Suite {
     }
 
     @Test
-    void errorsKeepTheirPlaces() {
+    void errorsKeepTheirIndexes() {
         MongoNamespace a = coll.getNamespace();
         MongoCollection<Document> other = other();
         List<ClientNamespacedWriteModel> clashing = new ArrayList<>();

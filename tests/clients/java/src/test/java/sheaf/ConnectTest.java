@@ -51,7 +51,7 @@ class ConnectTest extends Suite {
     }
 
     @Test
-    void sessionsGoAlongExactlyWhenAnnounced() {
+    void sessionsAreSentOnlyIfAnnounced() {
         List<BsonDocument> finds = Collections.synchronizedList(new ArrayList<>());
         CommandListener listener = new CommandListener() {
             @Override

@@ -38,7 +38,7 @@ class ErrorTest extends Suite {
     }
 
     @Test
-    void updatesThatCannotBe() {
+    void invalidUpdates() {
         Document before = doc("{_id: 1, n: 1, s: 'x'}");
         coll.insertOne(before);
         Map<String, Integer> cases = Map.of(
@@ -53,7 +53,7 @@ class ErrorTest extends Suite {
         for (int i = 0; i < 20_000; i++) documents.add(new Document("_id", i).append("t", "a".repeat(40)));
         coll.insertMany(documents);
         List<Document> alternatives = new ArrayList<>();
-        // Each pattern its own: equal ones would be asked once.
+        // All patterns differ, since equal ones would be evaluated once.
         for (int i = 0; i < 60; i++) alternatives.add(doc("{t: {$regex: '[xyz]+" + i + "$'}}"));
         refused(MongoExecutionTimeoutException.class, 50, () -> coll.find(new Document("$or", alternatives)).maxTime(1, TimeUnit.MILLISECONDS).first());
     }
@@ -74,7 +74,7 @@ class ErrorTest extends Suite {
     }
 
     @Test
-    void theConnectionLivesOn() {
+    void theConnectionRemainsUsable() {
         for (int i = 0; i < 50; i++) refused(MongoCommandException.class, 59, () -> db.runCommand(new Document("frobnicate", 1)));
         assertEquals(0, coll.countDocuments());
     }

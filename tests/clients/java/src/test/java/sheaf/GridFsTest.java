@@ -44,7 +44,7 @@ class GridFsTest extends Suite {
     }
 
     @Test
-    void whatGoesUpComesDown() {
+    void uploadAndDownload() {
         GridFSBucket b = bucket();
         for (int size : new int[] {0, 1, 261_119, 261_120, 261_121, 20 << 20}) {
             byte[] data = content(size);

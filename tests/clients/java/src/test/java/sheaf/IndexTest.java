@@ -28,7 +28,7 @@ class IndexTest extends Suite {
     }
 
     @Test
-    void madeListedDropped() {
+    void createdListedDropped() {
         assertEquals("a_1", coll.createIndex(ascending("a")));
         assertEquals("a_1", coll.createIndex(ascending("a")));
         assertEquals(List.of("mine", "s_1", "p_1"), coll.createIndexes(List.of(

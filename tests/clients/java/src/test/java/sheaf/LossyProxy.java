@@ -9,11 +9,11 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Stands between a driver and the server and loses the answer to the message that has a marker.
+ * A proxy between a driver and the server that drops the reply to the message with a marker.
  *
  * <pre>
  *   driver ──> message with the marker ──> server
- *   driver ──X connection closed       <── answer
+ *   driver ──X connection closed       <── reply
  * </pre>
  */
 class LossyProxy implements AutoCloseable {
@@ -35,7 +35,7 @@ class LossyProxy implements AutoCloseable {
         this.marker = marker;
     }
 
-    /** Answers lost so far. */
+    /** Number of replies dropped so far. */
     synchronized int lost() {
         return lost;
     }
@@ -61,7 +61,7 @@ class LossyProxy implements AutoCloseable {
                 background(() -> pump(far, near, doomed, false));
             }
         } catch (IOException closed) {
-            // The test is over.
+            // The test has ended.
         }
     }
 
@@ -74,7 +74,7 @@ class LossyProxy implements AutoCloseable {
                 to.getOutputStream().write(buffer, 0, n);
             }
         } catch (IOException gone) {
-            // One end went; the other goes with it.
+            // One end closed; close the other.
         }
     }
 

@@ -36,7 +36,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** A replica set of one member: retryable writes are on, and a lost answer writes nothing twice. */
+/** A replica set of one member: retryable writes are on, and a lost reply causes no duplicate write. */
 class ReplicaSetTest {
     @TempDir
     static Path folder;
@@ -93,7 +93,7 @@ class ReplicaSetTest {
             assertEquals(Document.parse("{_id: 2}"), c.findOneAndReplace(eq("_id", 2), Document.parse("{r: 1}")));
             assertEquals(Document.parse("{_id: 3}"), c.findOneAndDelete(eq("_id", 3)));
             c.bulkWrite(List.of(new InsertOneModel<>(Document.parse("{_id: 4}")), new UpdateOneModel<>(eq("_id", 4), set("b", 1)), new DeleteOneModel<>(eq("_id", 2))));
-            // Writes to many documents cannot be told from a second try: the driver sends no number.
+            // Writes to many documents are not retryable: the driver sends no number.
             c.updateMany(new Document(), set("m", 1));
             assertEquals(List.of(Document.parse("{_id: 1, n: 2, m: 1}"), Document.parse("{_id: 4, b: 1, m: 1}")), c.find().sort(ascending("_id")).into(new ArrayList<>()));
         }
@@ -104,7 +104,7 @@ class ReplicaSetTest {
     }
 
     @Test
-    void aLostAnswerWritesNothingTwice() throws IOException {
+    void aLostReplyCausesNoDuplicateWrite() throws IOException {
         Sent sent = new Sent();
         try (LossyProxy between = new LossyProxy(port); MongoClient client = connect(between.port(), "directConnection=true", sent)) {
             MongoCollection<Document> c = empty(client, "once");
@@ -131,7 +131,7 @@ class ReplicaSetTest {
     }
 
     @Test
-    void aLostAnswerToACommit() throws IOException {
+    void aLostReplyToACommit() throws IOException {
         Sent sent = new Sent();
         try (LossyProxy between = new LossyProxy(port); MongoClient client = connect(between.port(), "directConnection=true", sent)) {
             MongoCollection<Document> c = empty(client, "committed");

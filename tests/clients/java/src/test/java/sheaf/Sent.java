@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.bson.BsonDocument;
 
-/** What a client sent, by command monitoring. */
+/** Records the commands that a client sends, by command monitoring. */
 class Sent implements CommandListener {
     private record Command(String name, BsonDocument body) {}
 

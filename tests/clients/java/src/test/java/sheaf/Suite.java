@@ -20,7 +20,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.function.Executable;
 
-/** What every test class has: one client, and an empty collection named after the test. */
+/** Base of every test class: one client, and an empty collection named after the test. */
 abstract class Suite {
     static final String URI = System.getenv("SHEAF_URI");
 

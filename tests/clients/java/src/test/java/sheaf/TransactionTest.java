@@ -31,7 +31,7 @@ import org.junit.jupiter.api.Test;
 
 /** Sessions and transactions on the plain standalone server, with no set-up step. */
 class TransactionTest extends Suite {
-    /** A second empty collection of the test's own. */
+    /** A second empty collection for this test. */
     MongoCollection<Document> other() {
         MongoCollection<Document> c = db.getCollection(coll.getNamespace().getCollectionName() + "_b");
         c.drop();
@@ -55,7 +55,7 @@ class TransactionTest extends Suite {
             assertEquals(List.of(doc("{_id: 1, n: 5}"), doc("{_id: 2, n: 7}")), b.aggregate(s, List.of(doc("{$sort: {_id: 1}}"))).into(new ArrayList<>()));
             assertEquals(List.of(5, 0, 1L), List.of(n(coll, 1), n(b, 1), b.countDocuments()));
             s.commitTransaction();
-            s.commitTransaction(); // once more: it was committed, and is
+            s.commitTransaction(); // repeated: the transaction stays committed
         }
         assertEquals(List.of(0, 5, 7), List.of(n(coll, 1), n(b, 1), n(b, 2)));
     }
@@ -89,13 +89,13 @@ class TransactionTest extends Suite {
     }
 
     @Test
-    void withTransactionTriesAgainAfterAConflict() {
+    void withTransactionRetriesAfterAConflict() {
         coll.insertOne(doc("{_id: 1, n: 0}"));
         List<MongoException> failures = new ArrayList<>();
         try (ClientSession s = client.startSession()) {
             String answer = s.withTransaction(() -> {
                 int n = coll.find(s, eq("_id", 1)).first().getInteger("n");
-                if (failures.isEmpty()) coll.updateOne(eq("_id", 1), inc("n", 10)); // somebody else, after our snapshot
+                if (failures.isEmpty()) coll.updateOne(eq("_id", 1), inc("n", 10)); // another client, after this snapshot
                 try {
                     coll.updateOne(s, eq("_id", 1), set("n", n + 1));
                 } catch (MongoException e) {
@@ -120,7 +120,7 @@ class TransactionTest extends Suite {
             s.startTransaction();
             try (MongoCursor<Document> cursor = coll.find(s).sort(ascending("_id")).batchSize(100).cursor()) {
                 found.add(cursor.next().get("_id"));
-                coll.deleteMany(new Document()); // by another, after the snapshot
+                coll.deleteMany(new Document()); // another client, after the snapshot
                 while (cursor.hasNext()) found.add(cursor.next().get("_id"));
             }
             s.commitTransaction();
@@ -166,7 +166,7 @@ class TransactionTest extends Suite {
         assertEquals(3, coll.countDocuments());
     }
 
-    /** Retryable writes are for replica sets: the driver leaves txnNumber away by itself. */
+    /** Retryable writes are for replica sets: the driver omits txnNumber. */
     @Test
     void noNumberIsSentToAStandalone() {
         Sent sent = new Sent();

@@ -40,10 +40,20 @@ pub(crate) enum DdlChange<'a> {
         dropped: Option<&'a Collection>,
     },
     /// Options of a collection.
-    OptionsModified(&'a Collection, AppendChanges<'a>),
+    OptionsModified {
+        collection: &'a Collection,
+        changes: AppendChanges<'a>,
+        before: &'a Collection,
+    },
     IndexCreated(&'a Collection, &'a Index),
     IndexDropped(&'a Collection, &'a Index),
-    IndexModified(&'a Collection, &'a Index, AppendChanges<'a>),
+    IndexModified {
+        collection: &'a Collection,
+        index: &'a Index,
+        changes: AppendChanges<'a>,
+        /// The options of the index that had other values, with these.
+        before: AppendChanges<'a>,
+    },
     ViewCreated(&'a ViewDefinition),
     ViewModified(&'a ViewDefinition),
     ViewDropped(&'a Namespace),

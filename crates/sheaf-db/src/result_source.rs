@@ -31,6 +31,10 @@ pub trait ResultSource: Send {
     fn awaits_data(&self) -> bool {
         self.is_tailable()
     }
+    /// Whether it reads a collection, so that it ends with it; false for a change stream.
+    fn reads_collection(&self) -> bool {
+        true
+    }
     /// Called after each batch: releases what is needed only during a batch.
     fn batch_ended(&mut self) {}
     /// Releases memory of the engine between batches. Reading continues at the same snapshot; the

@@ -12,7 +12,8 @@ use sheaf_bson::path::array_index;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::token::{ResumeToken, TokenKind};
-use crate::system_names::{SYSTEM_PREFIX, is_internal_database};
+use crate::oplog::entry::{COLLECTION_OPTIONS_BEFORE, INDEX_OPTIONS_BEFORE};
+use crate::system_names::{BUCKETS_PREFIX, SYSTEM_PREFIX, VIEWS, is_internal_database};
 
 /// One operation of an oplog entry.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +100,12 @@ pub enum EventKind {
     DropIndexes,
     /// A collection's options were changed.
     Modify,
+    /// A view or a time-series collection was created.
+    CreateView,
+    /// The definition of a view or of a time-series collection was changed.
+    ModifyView,
+    /// A view or a time-series collection was dropped.
+    DropView,
 }
 
 impl EventKind {
@@ -109,14 +116,22 @@ impl EventKind {
             EventKind::Update => "update",
             EventKind::Replace => "replace",
             EventKind::Delete => "delete",
-            EventKind::Drop => "drop",
+            EventKind::Drop | EventKind::DropView => "drop",
             EventKind::Rename => "rename",
             EventKind::DropDatabase => "dropDatabase",
-            EventKind::Create => "create",
+            EventKind::Create | EventKind::CreateView => "create",
             EventKind::CreateIndexes => "createIndexes",
             EventKind::DropIndexes => "dropIndexes",
-            EventKind::Modify => "modify",
+            EventKind::Modify | EventKind::ModifyView => "modify",
         }
+    }
+
+    /// Whether it concerns a view or a time-series collection.
+    fn is_of_view(self) -> bool {
+        matches!(
+            self,
+            EventKind::CreateView | EventKind::ModifyView | EventKind::DropView
+        )
     }
 
     /// Whether the event is reported only with `showExpandedEvents`.
@@ -127,6 +142,9 @@ impl EventKind {
                 | EventKind::CreateIndexes
                 | EventKind::DropIndexes
                 | EventKind::Modify
+                | EventKind::CreateView
+                | EventKind::ModifyView
+                | EventKind::DropView
         )
     }
 }
@@ -142,6 +160,9 @@ pub fn classify<'a>(doc: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
     let Some(RawValue::Document(o)) = doc.get("o") else {
         return None;
     };
+    if name == VIEWS {
+        return classify_view(op, o);
+    }
     let kind = match op {
         "i" => EventKind::Insert,
         "d" => EventKind::Delete,
@@ -151,6 +172,23 @@ pub fn classify<'a>(doc: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
         _ => return None,
     };
     Some((kind, db, name))
+}
+
+/// A write to `system.views`, whose documents have the views' namespaces as `_id`.
+fn classify_view<'a>(op: &str, o: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
+    let kind = match op {
+        "i" => EventKind::CreateView,
+        "u" => EventKind::ModifyView,
+        "d" => EventKind::DropView,
+        _ => return None,
+    };
+    match o.get("_id") {
+        Some(RawValue::String(ns)) => {
+            let (db, name) = ns.split_once('.')?;
+            Some((kind, db, name))
+        }
+        _ => None,
+    }
 }
 
 fn classify_command<'a>(db: &'a str, o: RawDoc<'a>) -> Option<(EventKind, &'a str, &'a str)> {
@@ -181,6 +219,8 @@ impl Watched {
     /// Whether the stream reports operations of this kind on this collection.
     pub fn sees(&self, kind: EventKind, db: &str, name: &str) -> bool {
         match self {
+            // A stream on a collection sees no view that later has its name.
+            Watched::Collection { .. } if kind.is_of_view() => false,
             Watched::Collection { db: own, name: one } => {
                 own == db && (one == name || kind == EventKind::DropDatabase)
             }
@@ -268,12 +308,15 @@ pub fn event(
         EventKind::Delete => {
             out.append("documentKey", RawValue::Document(o));
         }
+        EventKind::DropView => {}
         _ if kind.is_expanded() => {
+            append_namespace_type(&mut out, kind, o);
             out.begin_document("operationDescription");
             for element in o.iter().skip(1) {
                 out.append(element.key(), element.value());
             }
             out.end();
+            append_state_before(&mut out, kind, doc);
         }
         _ => {}
     }
@@ -284,6 +327,36 @@ pub fn event(
     }
     append_image(&mut out, "fullDocumentBeforeChange", &images.before);
     out.finish()
+}
+
+/// What a `create` created.
+fn append_namespace_type(out: &mut DocBuilder, kind: EventKind, o: RawDoc<'_>) {
+    let reads_buckets =
+        matches!(o.get("viewOn"), Some(RawValue::String(on)) if on.starts_with(BUCKETS_PREFIX));
+    match kind {
+        EventKind::Create => out.append("nsType", "collection"),
+        EventKind::CreateView if reads_buckets => out.append("nsType", "timeseries"),
+        EventKind::CreateView => out.append("nsType", "view"),
+        _ => out,
+    };
+}
+
+/// `stateBeforeChange` of a `modify`, from the entry's `o2`.
+fn append_state_before(out: &mut DocBuilder, kind: EventKind, doc: RawDoc<'_>) {
+    let Some(RawValue::Document(before)) = doc.get("o2").filter(|_| kind == EventKind::Modify)
+    else {
+        return;
+    };
+    out.begin_document("stateBeforeChange");
+    for (field, shown) in [
+        (COLLECTION_OPTIONS_BEFORE, "collectionOptions"),
+        (INDEX_OPTIONS_BEFORE, "indexOptions"),
+    ] {
+        if let Some(options) = before.get(field) {
+            out.append(shown, options);
+        }
+    }
+    out.end();
 }
 
 fn append_image(out: &mut DocBuilder, name: &str, image: &Option<Option<DocBuf>>) {

@@ -470,6 +470,10 @@ impl ResultSource for ChangeStream {
         true
     }
 
+    fn reads_collection(&self) -> bool {
+        false
+    }
+
     fn post_batch_resume_token(&self) -> Option<DocBuf> {
         // With events pending, the stream's position is that of the last one returned; otherwise
         // that of the last entry read.

@@ -78,11 +78,11 @@ impl ResumeToken {
     }
 
     /// Parses a token sent by a client.
-    /// Errors: `InvalidResumeToken`.
+    /// Errors: 40647 without a string `_data`, 40648 for `_typeBits` that are no binary, 40649 for
+    /// empty data, FailedToParse for data that is not hexadecimal, 50811 for what no token begins
+    /// with, `InvalidResumeToken` for another token than this server's.
     pub fn parse(doc: RawDoc<'_>) -> Result<ResumeToken> {
-        let Some(RawValue::String(data)) = doc.get("_data") else {
-            return Err(malformed("_data is missing or not a string"));
-        };
+        let data = Self::data(doc)?;
         let digits = data.strip_prefix(PREFIX).unwrap_or("");
         let part = |from: usize, to: usize| {
             digits
@@ -118,6 +118,35 @@ impl ResumeToken {
             operation: operation as u32,
             fragment: fragment as u32,
         })
+    }
+}
+
+impl ResumeToken {
+    /// The hexadecimal digits of a token.
+    fn data<'d>(doc: RawDoc<'d>) -> Result<&'d str> {
+        let error = |code, why: &str| {
+            Err(Error::new(
+                code,
+                format!("the resume token cannot be read: {why}"),
+            ))
+        };
+        let Some(RawValue::String(data)) = doc.get("_data") else {
+            return error(ErrorCode(40647), "it has no string _data");
+        };
+        if !matches!(doc.get("_typeBits"), None | Some(RawValue::Binary { .. })) {
+            return error(ErrorCode(40648), "its _typeBits are no binary data");
+        }
+        if data.is_empty() {
+            return error(ErrorCode(40649), "its _data is empty");
+        }
+        let is_hex = data.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !is_hex || data.len() % 2 == 1 {
+            return error(ErrorCode::FAILED_TO_PARSE, "its _data is not hexadecimal");
+        }
+        if !data.starts_with(PREFIX) {
+            return error(ErrorCode(50811), "its _data begins with an unknown type");
+        }
+        Ok(data)
     }
 }
 
@@ -163,19 +192,24 @@ mod tests {
 
     #[test]
     fn others_are_refused() {
-        for bad in [
-            doc! {},
-            doc! {"_data": 5},
-            doc! {"_data": ""},
-            doc! {"_data": "82"},
-            doc! {"_data": "82xx00000500000001010000000000"},
-            doc! {"_data": "8200000005000000010200000000000"},
-            doc! {"_data": "82ä"},
-            doc! {"_data": "82000000050000000101000000000000"},
-            doc! {"_data": "82000000050000000101000000000000000000"},
+        for (bad, code) in [
+            (doc! {}, 40647),
+            (doc! {"_data": 5}, 40647),
+            (doc! {"_data": "82", "_typeBits": 1}, 40648),
+            (doc! {"_data": ""}, 40649),
+            (doc! {"_data": "82xx00000500000001010000000000"}, 9),
+            (doc! {"_data": "8200000005000000010200000000000"}, 9),
+            (doc! {"_data": "82ä"}, 9),
+            (doc! {"_data": "0a"}, 50811),
+            (doc! {"_data": "82"}, 260),
+            (doc! {"_data": "82000000050000000101000000000000"}, 260),
+            (
+                doc! {"_data": "82000000050000000101000000000000000000"},
+                260,
+            ),
         ] {
             let error = ResumeToken::parse(bad.as_raw()).unwrap_err();
-            assert_eq!(error.code(), ErrorCode::INVALID_RESUME_TOKEN);
+            assert_eq!(error.code().0, code, "{bad}");
         }
     }
 }

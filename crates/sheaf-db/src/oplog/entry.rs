@@ -26,6 +26,11 @@ use crate::oplog::op_time::OpTime;
 use crate::record_key::record_key;
 use crate::system_names::VIEWS;
 
+/// The field of a collMod's `o2` with the collection's options as they were.
+pub(crate) const COLLECTION_OPTIONS_BEFORE: &str = "collectionOptions_old";
+/// The field of a collMod's `o2` with the changed options of an index as they were.
+pub(crate) const INDEX_OPTIONS_BEFORE: &str = "indexOptions_old";
+
 /// Maximum size of a transaction's operations in one entry, in bytes.
 const APPLY_OPS_BYTES_MAX: usize = 15 << 20;
 

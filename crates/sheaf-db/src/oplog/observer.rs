@@ -5,10 +5,12 @@ use std::sync::Arc;
 use sheaf_bson::{DocBuf, DocBuilder, Result};
 use sheaf_storage::StorageTransaction;
 
-use crate::change::{Change, DdlChange};
+use crate::change::{AppendChanges, Change, DdlChange};
 use crate::collection::Collection;
 use crate::database::Db;
-use crate::oplog::entry::{self, LoggedOp, WriteOrigin};
+use crate::oplog::entry::{
+    self, COLLECTION_OPTIONS_BEFORE, INDEX_OPTIONS_BEFORE, LoggedOp, WriteOrigin,
+};
 use crate::oplog::{Reservation, Silent};
 use crate::storage_error::IntoClientError;
 
@@ -172,14 +174,19 @@ impl LoggedOp {
                 }
                 LoggedOp::on_collection(source, o.finish(), None)
             }
-            DdlChange::OptionsModified(collection, append) => {
+            DdlChange::OptionsModified {
+                collection,
+                changes,
+                before,
+            } => {
                 let mut o = command("collMod", collection);
-                append(&mut o);
-                LoggedOp::on_collection(collection, o.finish(), None)
+                changes(&mut o);
+                let o2 = state_before(before, None);
+                LoggedOp::on_collection(collection, o.finish(), Some(o2))
             }
             DdlChange::IndexCreated(_, index)
             | DdlChange::IndexDropped(_, index)
-            | DdlChange::IndexModified(_, index, _)
+            | DdlChange::IndexModified { index, .. }
                 if index.is_vector() =>
             {
                 return Ok(None);
@@ -194,13 +201,19 @@ impl LoggedOp {
                 o.append("index", index.name());
                 LoggedOp::on_collection(collection, o.finish(), Some(index.spec().to_doc()))
             }
-            DdlChange::IndexModified(collection, index, append) => {
+            DdlChange::IndexModified {
+                collection,
+                index,
+                changes,
+                before,
+            } => {
                 let mut o = command("collMod", collection);
                 o.begin_document("index");
                 o.append("name", index.name());
-                append(&mut o);
+                changes(&mut o);
                 o.end();
-                LoggedOp::on_collection(collection, o.finish(), None)
+                let o2 = state_before(collection, Some(before));
+                LoggedOp::on_collection(collection, o.finish(), Some(o2))
             }
             DdlChange::ViewCreated(view) => LoggedOp::put_view(view, true),
             DdlChange::ViewModified(view) => LoggedOp::put_view(view, false),
@@ -213,6 +226,21 @@ impl LoggedOp {
     fn on_collection(collection: &Collection, o: DocBuf, o2: Option<DocBuf>) -> LoggedOp {
         LoggedOp::command(collection.ns().db(), Some(collection.uuid()), o, o2)
     }
+}
+
+/// `o2` of a collMod: the options as they were, with the collection's UUID.
+fn state_before(collection: &Collection, index: Option<AppendChanges<'_>>) -> DocBuf {
+    let mut o2 = DocBuilder::new();
+    o2.begin_document(COLLECTION_OPTIONS_BEFORE);
+    o2.extend(collection.options().to_doc().as_raw());
+    o2.append("uuid", collection.uuid().as_raw());
+    o2.end();
+    if let Some(append) = index {
+        o2.begin_document(INDEX_OPTIONS_BEFORE);
+        append(&mut o2);
+        o2.end();
+    }
+    o2.finish()
 }
 
 /// The beginning of a command document, `{name: collection`.

@@ -99,6 +99,7 @@ enum Slot {
         lsid: Option<DocBuf>,
         op: Arc<OpContext>,
         killed: bool,
+        reads_collection: bool,
     },
 }
 
@@ -178,8 +179,12 @@ impl CursorTable {
                 ),
             ));
         }
-        let (namespace, lsid) = match slot {
-            Slot::Idle { cursor, .. } => (cursor.namespace.clone(), cursor.lsid.clone()),
+        let (namespace, lsid, reads_collection) = match slot {
+            Slot::Idle { cursor, .. } => (
+                cursor.namespace.clone(),
+                cursor.lsid.clone(),
+                cursor.source.reads_collection(),
+            ),
             Slot::InUse { .. } => return Err(not_found(id)),
         };
         let in_use = Slot::InUse {
@@ -187,6 +192,7 @@ impl CursorTable {
             lsid,
             op: op.clone(),
             killed: false,
+            reads_collection,
         };
         match std::mem::replace(slot, in_use) {
             Slot::Idle { cursor, .. } => Ok(CheckedOut {
@@ -245,7 +251,7 @@ impl CursorTable {
     }
 
     /// Takes the plans of the cursors over the collections that satisfy `which`, since these no
-    /// longer exist: the cursors stay until they are killed, and their next getMore fails with
+    /// longer exist; a change stream stays open and reports that: the cursors stay until they are killed, and their next getMore fails with
     /// `QueryPlanKilled`.
     pub fn kill_plans(&self, why: &str, which: impl Fn(&Namespace) -> bool) {
         // Dropped outside the locks: plans may hold snapshots and files.
@@ -253,12 +259,19 @@ impl CursorTable {
         for shard in &self.shards {
             for slot in shard.lock().values_mut() {
                 match slot {
-                    Slot::Idle { cursor, .. } if which(&cursor.namespace) => {
+                    Slot::Idle { cursor, .. }
+                        if cursor.source.reads_collection() && which(&cursor.namespace) =>
+                    {
                         let killed = Box::new(KilledPlan(why.to_owned()));
                         plans.push(std::mem::replace(&mut cursor.source, killed));
                         cursor.pending = None;
                     }
-                    Slot::InUse { namespace, op, .. } if which(namespace) => {
+                    Slot::InUse {
+                        namespace,
+                        op,
+                        reads_collection: true,
+                        ..
+                    } if which(namespace) => {
                         op.kill(ErrorCode::QUERY_PLAN_KILLED);
                     }
                     Slot::Idle { .. } | Slot::InUse { .. } => {}

@@ -249,10 +249,20 @@ impl Db {
                 o.append_raw_element(*element);
             }
         };
+        let before = |o: &mut DocBuilder| result.append_before(o);
         let index = changed_index
             .as_ref()
-            .map(|index| DdlChange::IndexModified(&changed, index, &of_index));
-        let options = DdlChange::OptionsModified(&changed, &of_options);
+            .map(|index| DdlChange::IndexModified {
+                collection: &changed,
+                index,
+                changes: &of_index,
+                before: &before,
+            });
+        let options = DdlChange::OptionsModified {
+            collection: &changed,
+            changes: &of_options,
+            before: &collection,
+        };
         let options = (!same_options).then_some(options);
         let ticket = self.observe_ddl(&mut unit, index.into_iter().chain(options))?;
         let change = CatalogChange {
@@ -278,6 +288,21 @@ impl CollModResult {
         }
         if self.became_unique {
             o.append("unique", true);
+        }
+    }
+}
+
+impl CollModResult {
+    /// Appends the previous values of what changed, under the same names.
+    fn append_before(&self, o: &mut DocBuilder) {
+        if let Some((hidden, _)) = self.hidden {
+            o.append("hidden", hidden);
+        }
+        if let Some((Some(seconds), _)) = self.expire_after_seconds {
+            o.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+        }
+        if let Some((prepare, _)) = self.prepare_unique {
+            o.append("prepareUnique", prepare);
         }
     }
 }

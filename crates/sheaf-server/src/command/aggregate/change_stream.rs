@@ -91,7 +91,7 @@ pub fn run(
         Some(RawValue::Document(spec)) => spec,
         _ => {
             return Err(Error::new(
-                ErrorCode(50808),
+                ErrorCode(6188500),
                 "$changeStream stage expects a document as argument",
             ));
         }
@@ -155,7 +155,8 @@ fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
                 format!("the argument of {SPLIT} must be an empty object"),
             )),
         },
-        Some(first) if !FOLLOWERS.contains(&first.key()) && first.key().starts_with('$') => {
+        // An unknown name is reported as such when the pipeline is parsed.
+        Some(first) if !FOLLOWERS.contains(&first.key()) && is_stage(first.key()) => {
             Err(Error::new(
                 ErrorCode::ILLEGAL_OPERATION,
                 format!(
@@ -168,6 +169,10 @@ fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
     }
 }
 
+fn is_stage(name: &str) -> bool {
+    name == STAGE || sheaf_query::pipeline::stage_names().any(|known| known == name)
+}
+
 fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions, Error> {
     let mut options = StreamOptions {
         watched,
@@ -178,8 +183,15 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
         split: false,
     };
     let mut starts = 0;
+    let is_absent = |value| matches!(value, RawValue::Null | RawValue::Undefined);
     for element in spec.iter() {
         match element.key() {
+            "fullDocument"
+            | "fullDocumentBeforeChange"
+            | "resumeAfter"
+            | "startAfter"
+            | "startAtOperationTime"
+                if is_absent(element.value()) => {}
             "fullDocument" => {
                 options.full_document = match fields::string(STAGE, &element)? {
                     "default" => FullDocument::Default,
@@ -210,7 +222,7 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
                 starts += 1;
             }
             "allChangesForCluster" => watch_all(&element, db, &mut options)?,
-            "showExpandedEvents" => options.expanded = fields::boolean(STAGE, &element)?,
+            "showExpandedEvents" => options.expanded = flag(&element)?,
             _ => return Err(super::super::fields::unknown_field(STAGE, element.key())),
         }
     }
@@ -241,8 +253,16 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
     Ok(options)
 }
 
+/// A boolean, which a number does not stand for.
+fn flag(element: &RawElement<'_>) -> Result<bool, Error> {
+    match element.value() {
+        RawValue::Boolean(set) => Ok(set),
+        _ => Err(fields::wrong_type(STAGE, element, "bool")),
+    }
+}
+
 fn watch_all(element: &RawElement<'_>, db: &str, options: &mut StreamOptions) -> Result<(), Error> {
-    if !fields::boolean(STAGE, element)? {
+    if !flag(element)? {
         return Ok(());
     }
     if db != "admin" || !matches!(options.watched, Watched::Database(_)) {

@@ -119,7 +119,7 @@ impl Db {
             let of_indexes = collection
                 .index_list()
                 .iter()
-                .filter_map(Expiring::of_index);
+                .filter_map(|index| Expiring::of_index(collection, index));
             let all = of_clustered.chain(of_indexes);
             found.extend(all.map(|expiring| (collection.clone(), expiring)));
         }
@@ -203,10 +203,13 @@ struct Expiring {
 }
 
 impl Expiring {
-    fn of_index(index: &Index) -> Option<Expiring> {
+    fn of_index(collection: &Collection, index: &Index) -> Option<Expiring> {
+        // A bucket expires when measurements at the end of its span have.
+        let span = collection.options().timeseries();
+        let span = span.map_or(0, |options| options.span_seconds);
         Some(Expiring {
             entry: index.entry().clone(),
-            seconds: index.spec().expire_after_seconds?,
+            seconds: index.spec().expire_after_seconds?.saturating_add(span),
             index: Some(index.clone()),
         })
     }

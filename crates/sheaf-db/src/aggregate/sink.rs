@@ -52,12 +52,17 @@ pub fn run(
     }
     match sink {
         PipelineSink::Out(out) => {
-            let target = match &out.timeseries {
+            let named = writable(cx, &out.to, sink.name())?;
+            // A time-series collection stays one, with the options that it has.
+            let existing = cx.db().catalog().timeseries(&named);
+            let existing = existing.as_ref().map(|existing| &*existing.options);
+            let timeseries = out.timeseries.as_ref().or(existing);
+            let target = match timeseries {
                 None => target(cx, &out.to, sink.name())?,
-                Some(_) => writable(cx, &out.to, sink.name())?,
+                Some(_) => named,
             };
             check_not_capped(cx, &target)?;
-            replace(cx, op, source, &target, out.timeseries.as_ref())
+            replace(cx, op, source, &target, timeseries)
         }
         PipelineSink::Merge(merge) => {
             let target = target(cx, &merge.into, sink.name())?;

@@ -24,7 +24,10 @@ use sheaf_storage::TableId;
 
 use crate::catalog::duplicate_key::DuplicateKey;
 use crate::catalog::namespace::Namespace;
-use crate::index::definition::{ID_INDEX_NAME, IndexSpec, expire_after_seconds};
+use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
+
+/// Maximum `expireAfterSeconds` of a collection: in milliseconds it is still a long.
+const EXPIRY_SECONDS_MAX: f64 = 9_223_372_036_854_775.0;
 
 /// The clustered index of a collection. Its key is always `{_id: 1}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,7 +236,22 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
 /// Parses a collection's `expireAfterSeconds`.
 /// Errors: `InvalidOptions`.
 pub(crate) fn collection_expiry(value: RawValue<'_>) -> Result<i64> {
-    expire_after_seconds(value).map_err(|e| Error::new(ErrorCode::INVALID_OPTIONS, e.message()))
+    let Some(seconds) = value.as_f64().filter(|_| value.is_number()) else {
+        return Err(wrong_type("expireAfterSeconds", value, "number or string"));
+    };
+    // Fractions are cut, NaN counts as 0.
+    let seconds = if seconds.is_nan() {
+        0.0
+    } else {
+        seconds.trunc()
+    };
+    if !(0.0..=EXPIRY_SECONDS_MAX).contains(&seconds) {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("'expireAfterSeconds' must be between 0 and {EXPIRY_SECONDS_MAX}, got {value}"),
+        ));
+    }
+    Ok(seconds as i64)
 }
 
 fn check_name(name: &str) -> Result<()> {

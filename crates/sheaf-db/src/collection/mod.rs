@@ -216,7 +216,10 @@ impl Collection {
     pub fn list_index_docs(&self) -> Vec<DocBuf> {
         let expires = self.options.expire_after_seconds();
         let collator = self.collator().map(|collator| &**collator);
-        let clustered = self.clustered();
+        // The ids of buckets are no index that a user made.
+        let clustered = self
+            .clustered()
+            .filter(|_| self.options.timeseries().is_none());
         let clustered = clustered.map(|c| c.to_index_doc(collator, expires));
         let others = self.indexes.list.iter().filter(|index| !index.is_vector());
         let others = others.map(|index| index.spec().to_doc());

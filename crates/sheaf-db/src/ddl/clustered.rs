@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, compare_docs, doc};
+use sheaf_bson::{
+    DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, compare_docs, doc,
+};
 
 use crate::catalog::clustered::collection_expiry;
 use crate::catalog::rows;
@@ -21,7 +23,18 @@ pub(crate) fn changed_expiry(value: RawValue<'_>) -> Result<Option<i64>> {
             ErrorCode::INVALID_OPTIONS,
             format!("'expireAfterSeconds' must be a number of seconds or \"off\", got \"{other}\""),
         )),
-        value => collection_expiry(value).map(Some),
+        value => {
+            let seconds = collection_expiry(value)?;
+            if seconds > DateTime::now().millis() / 1000 {
+                return Err(Error::new(
+                    ErrorCode::INVALID_OPTIONS,
+                    format!(
+                        "'expireAfterSeconds' must be within the time since 1970, got {seconds}"
+                    ),
+                ));
+            }
+            Ok(Some(seconds))
+        }
     }
 }
 
@@ -57,7 +70,11 @@ impl Db {
                 None => o.append("expireAfterSeconds", "off"),
             };
         };
-        let modified = DdlChange::OptionsModified(&changed, &append);
+        let modified = DdlChange::OptionsModified {
+            collection: &changed,
+            changes: &append,
+            before: collection,
+        };
         let ticket = self.observe_ddl(&mut unit, [modified])?;
         let change = CatalogChange {
             added: vec![changed],

@@ -263,7 +263,11 @@ impl Db {
             rows::put_view(&mut unit, view);
         }
         let append = |o: &mut DocBuilder| append_changes(&changed, request, o);
-        let modified = DdlChange::OptionsModified(&changed, &append);
+        let modified = DdlChange::OptionsModified {
+            collection: &changed,
+            changes: &append,
+            before: &collection,
+        };
         let of_views = views.iter().map(DdlChange::ViewModified);
         let ticket = self.observe_ddl(&mut unit, std::iter::once(modified).chain(of_views))?;
         let change = CatalogChange {

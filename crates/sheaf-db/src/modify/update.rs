@@ -76,7 +76,7 @@ pub fn update(
         }
         return crate::timeseries::update(db, op, &timeseries, statement, options, report);
     }
-    crate::timeseries::check_user_write(ns)?;
+    crate::timeseries::check_user_update(ns)?;
     let now = DateTime::now();
     while !update_as_is(db, op, ns, statement, options, report, now)? {}
     Ok(())

@@ -73,6 +73,7 @@ fn explain(
         options: target.options,
         namespace: target.namespace,
         verbosity: target.verbosity,
+        is_pipeline: false,
     };
     with_top(&explained, Some(stage), out)
 }

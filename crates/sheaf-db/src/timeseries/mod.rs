@@ -10,7 +10,9 @@
 //!   update, delete         ──> update, modify: bucket by bucket
 //! ```
 //!
-//! Invariant: both names are created and dropped together. Only this module writes buckets.
+//! Invariant: both names are created and dropped together. Only this module writes buckets; those
+//! that a client inserts or deletes directly, as tools that restore dumps do, are checked or gone as
+//! a whole.
 
 pub mod catalogue;
 pub mod explain;
@@ -31,17 +33,21 @@ pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;
 
-/// Errors: `InvalidNamespace` for a collection of buckets, which clients must not write directly.
-pub(crate) fn check_user_write(ns: &Namespace) -> Result<()> {
-    if !ns.is_buckets() {
-        return Ok(());
+/// Errors: `InvalidNamespace` for a collection of buckets, whose documents clients must not update.
+pub(crate) fn check_user_update(ns: &Namespace) -> Result<()> {
+    match ns.is_buckets() {
+        false => Ok(()),
+        true => Err(not_written_directly(ns)),
     }
-    Err(Error::new(
+}
+
+pub(crate) fn not_written_directly(ns: &Namespace) -> Error {
+    Error::new(
         ErrorCode::INVALID_NAMESPACE,
         format!(
             "cannot write to {ns}, the buckets of a time-series collection: write to the collection \
              '{}'",
             &ns.collection()[BUCKETS_PREFIX.len()..]
         ),
-    ))
+    )
 }

@@ -13,7 +13,7 @@ use sheaf_bson::{DateTime, DocBuf, Error, ErrorCode, RawDoc, Result};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::{self, MatchExpression};
 use sheaf_query::projection::Projection;
-use sheaf_query::timeseries::predicate::{Series, all_of};
+use sheaf_query::timeseries::predicate::all_of;
 use sheaf_query::timeseries::reader::{Fields, TimeRange, count_of};
 use sheaf_query::timeseries::{
     Bucket, BucketPredicate, BucketReader, TimeseriesOptions, Translated,
@@ -30,17 +30,10 @@ use crate::modify::{
 use crate::planning::QueryOptions;
 use crate::statement::StatementContext;
 use crate::timeseries::Timeseries;
+use crate::timeseries::indexes::hint_on_buckets;
 use crate::write::MatchedRecord;
 use crate::write::observer::StatementOutcome;
 use crate::write::update::BatchWriter;
-
-pub(super) fn series(options: &TimeseriesOptions) -> Series<'_> {
-    Series {
-        time_field: &options.time_field,
-        meta_field: options.meta_field.as_deref(),
-        span_millis: options.span_millis(),
-    }
-}
 
 /// Errors: `InvalidOptions`. findAndModify can delete a measurement but not update one.
 pub fn refuse_find_and_update(ns: &Namespace) -> Error {
@@ -75,13 +68,14 @@ impl BucketQuery {
                 buckets: None,
                 rest: Vec::new(),
             },
-            false => series(options).translate(&filter),
+            false => options.series().translate(&filter),
         };
         let on_buckets = buckets.map(|filter| filter.serialize()).unwrap_or_default();
         let query = FindSpec {
             filter: Some(on_buckets.as_raw()),
             sort: None,
             projection: None,
+            hint: spec.hint.clone().map(|hint| hint_on_buckets(hint, options)),
             ..spec.clone()
         };
         let rest = all_of(rest);

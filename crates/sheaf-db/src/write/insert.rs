@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheaf_bson::{Error, RawDoc, RecordId, Result};
+use sheaf_query::timeseries::TimeseriesOptions;
+use sheaf_query::timeseries::restore::restored;
 
 use crate::catalog::namespace::Namespace;
 use crate::database::Db;
@@ -54,7 +56,7 @@ impl Db {
         docs: &[RawDoc<'_>],
         ordered: bool,
     ) -> Result<InsertResult> {
-        crate::timeseries::check_user_write(ns)?;
+        let buckets = self.buckets_written(ns)?;
         if let Some(timeseries) = self.catalog().timeseries(ns) {
             return self.insert_measurements(op, ns, &timeseries, docs, ordered);
         }
@@ -73,7 +75,13 @@ impl Db {
                 && at - first < UNIT_DOCUMENTS_MAX
                 && unit.bytes() < UNIT_BYTES_MAX
             {
-                match self.insert_into(&mut unit, op, slot, docs[at]) {
+                let inserted = match &buckets {
+                    None => self.insert_into(&mut unit, op, slot, docs[at]),
+                    Some(options) => restored(docs[at], options).and_then(|bucket| {
+                        self.insert_into(&mut unit, op, slot, bucket.to_doc().as_raw())
+                    }),
+                };
+                match inserted {
                     Ok(_) => unit.record_outcome(op, StatementOutcome::Inserted(at)),
                     Err(error) if is_write_conflict(&error) => match op.transaction() {
                         Some(_) => return Err(error),
@@ -99,6 +107,21 @@ impl Db {
             }
         }
         Ok(result)
+    }
+
+    /// The options of the time-series collection whose buckets `ns` holds. A tool that restores a
+    /// dump writes them.
+    /// Errors: `InvalidNamespace` if there is no such collection.
+    fn buckets_written(&self, ns: &Namespace) -> Result<Option<Arc<TimeseriesOptions>>> {
+        if !ns.is_buckets() {
+            return Ok(None);
+        }
+        let catalog = self.catalog();
+        let buckets = catalog.collection(ns).map(|buckets| buckets.options());
+        match buckets.and_then(|options| options.timeseries()) {
+            Some(options) => Ok(Some(options.clone())),
+            None => Err(crate::timeseries::not_written_directly(ns)),
+        }
     }
 
     /// Stores one document, and creates the collection if missing: the last step of an upsert.

@@ -604,10 +604,17 @@ fn documents_expire_by_the_date_in_their_id() {
         for refused in [
             RawValue::String("never"),
             RawValue::Int32(-1),
-            RawValue::Boolean(true),
+            RawValue::Double(f64::INFINITY),
+            // More seconds than since 1970.
+            RawValue::Int64(1 << 40),
         ] {
             assert_eq!(code(change(refused)), 72, "{refused}");
         }
+        for wrong in [RawValue::Boolean(true), RawValue::Null] {
+            assert_eq!(code(change(wrong)), 14, "{wrong}");
+        }
+        // Fractions are cut.
+        change(RawValue::Double(-0.9)).unwrap();
         t.reopen();
         assert_eq!(t.collection("c").options().expire_after_seconds(), Some(0));
         assert_eq!(pass(&t, at(99_999)), (299, 299));

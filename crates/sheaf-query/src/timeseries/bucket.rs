@@ -139,6 +139,11 @@ impl Bucket {
         })
     }
 
+    /// Gives the bucket another meta value.
+    pub(super) fn set_meta(&mut self, meta: Option<Value>) {
+        self.meta = meta;
+    }
+
     /// The `_id` of the bucket.
     pub fn id(&self) -> ObjectId {
         self.id

@@ -16,6 +16,7 @@ pub mod extremes;
 pub mod options;
 pub mod predicate;
 pub mod reader;
+pub mod restore;
 
 pub use bucket::{Bucket, normalized_meta};
 pub use options::{Granularity, TimeseriesOptions};

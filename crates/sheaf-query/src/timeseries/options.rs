@@ -105,6 +105,11 @@ fn wrong_type(element: &RawElement<'_>, expected: &str) -> Error {
     )
 }
 
+/// Null counts as not given.
+fn is_absent(element: &RawElement<'_>) -> bool {
+    matches!(element.value(), RawValue::Null | RawValue::Undefined)
+}
+
 fn text<'a>(element: &RawElement<'a>) -> Result<&'a str> {
     element
         .value()
@@ -117,18 +122,28 @@ impl Bucketing {
     pub fn take(&mut self, element: &RawElement<'_>) -> Result<bool> {
         let seconds = || {
             let value = element.value();
-            let seconds = match value.is_number() {
-                true => value.as_i64_exact(),
-                false => return Err(wrong_type(element, "int")),
+            let seconds = match value {
+                RawValue::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
+                value if value.is_number() => value.as_f64().map(f64::trunc),
+                _ => return Err(wrong_type(element, "int")),
             };
             match seconds {
-                Some(seconds) if (1..=SPAN_SECONDS_MAX).contains(&seconds) => Ok(seconds),
+                Some(seconds) if (1.0..=SPAN_SECONDS_MAX as f64).contains(&seconds) => {
+                    Ok(seconds as i64)
+                }
                 _ => Err(Error::bad_value(format!(
                     "BSON field '{}' must be a whole number from 1 to {SPAN_SECONDS_MAX}",
                     element.key()
                 ))),
             }
         };
+        let is_known = matches!(
+            element.key(),
+            "granularity" | "bucketMaxSpanSeconds" | "bucketRoundingSeconds"
+        );
+        if is_absent(element) && is_known {
+            return Ok(true);
+        }
         match element.key() {
             "granularity" => self.granularity = Some(Granularity::parse(text(element)?)?),
             "bucketMaxSpanSeconds" => self.span_seconds = Some(seconds()?),
@@ -172,6 +187,7 @@ impl TimeseriesOptions {
         for element in spec {
             match element.key() {
                 "timeField" => time_field = Some(text(&element)?),
+                "metaField" if is_absent(&element) => {}
                 "metaField" => meta_field = Some(text(&element)?),
                 key => {
                     if !bucketing.take(&element)? {
@@ -292,10 +308,9 @@ fn check_name(option: &str, name: &str) -> Result<()> {
             "'{option}' must be a top-level field and not contain a '.'"
         )));
     }
-    if name.is_empty() || name.starts_with('$') || name.contains('\0') {
-        return Err(invalid(format!(
-            "'{option}' must be the name of a field: it cannot be empty, begin with '$' or contain a zero \
-             byte"
+    if name.contains('\0') {
+        return Err(Error::bad_value(format!(
+            "'{option}' cannot contain a zero byte"
         )));
     }
     Ok(())
@@ -331,6 +346,16 @@ mod tests {
                 300,
                 300,
             ),
+            (
+                doc! {"timeField": "t", "bucketMaxSpanSeconds": 300.9, "bucketRoundingSeconds": 300},
+                300,
+                300,
+            ),
+            (
+                doc! {"timeField": "", "metaField": null, "granularity": null},
+                3600,
+                60,
+            ),
         ] {
             let options = TimeseriesOptions::parse(spec.as_raw()).unwrap();
             assert_eq!(
@@ -348,7 +373,7 @@ mod tests {
             (doc! {"metaField": "m"}, 40414),
             (doc! {"timeField": 5}, 14),
             (doc! {"timeField": "a.b"}, 72),
-            (doc! {"timeField": ""}, 72),
+            (doc! {"timeField": "a\0b"}, 2),
             (doc! {"timeField": "t", "metaField": "a.b"}, 72),
             (doc! {"timeField": "t", "metaField": "t"}, 72),
             (doc! {"timeField": "t", "metaField": "_id"}, 72),

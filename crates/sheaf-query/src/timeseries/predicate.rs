@@ -18,6 +18,7 @@ use sheaf_bson::{DateTime, ElementType, ObjectId, RawDoc, RawValue, Value, compa
 use crate::matcher::{Comparison, ComparisonOp, In, MatchExpression, RegexMatch};
 
 use super::bucket::id_seconds;
+use super::options::TimeseriesOptions;
 use super::reader::TimeRange;
 use super::{CONTROL, META};
 
@@ -39,6 +40,17 @@ pub struct Translated {
     pub buckets: Option<MatchExpression>,
     /// Conditions that must still be tested on the measurements.
     pub rest: Vec<MatchExpression>,
+}
+
+impl TimeseriesOptions {
+    /// The properties that the translation of filters needs.
+    pub fn series(&self) -> Series<'_> {
+        Series {
+            time_field: &self.time_field,
+            meta_field: self.meta_field.as_deref(),
+            span_millis: self.span_millis(),
+        }
+    }
 }
 
 impl Series<'_> {
@@ -99,8 +111,8 @@ impl Series<'_> {
         })
     }
 
-    /// A condition on buckets that the filter implies.
-    fn weaker(&self, filter: &MatchExpression) -> Option<MatchExpression> {
+    /// A condition on buckets that every bucket with a match satisfies; `None` if there is none.
+    pub fn weaker(&self, filter: &MatchExpression) -> Option<MatchExpression> {
         if let Some(meta) = self.on_meta(filter) {
             return Some(meta);
         }

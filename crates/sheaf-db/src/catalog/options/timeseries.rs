@@ -36,7 +36,14 @@ pub(super) fn parse(value: RawValue<'_>) -> Result<Arc<TimeseriesOptions>> {
 
 /// Errors: `InvalidOptions` for an option that cannot be combined with `timeseries`.
 pub(super) fn check_others(fields: RawDoc<'_>) -> Result<()> {
-    match fields.iter().find(|field| !ALLOWED.contains(&field.key())) {
+    let not_given = |value| {
+        matches!(
+            value,
+            RawValue::Null | RawValue::Undefined | RawValue::Boolean(false)
+        )
+    };
+    let mut given = fields.iter().filter(|field| !not_given(field.value()));
+    match given.find(|field| !ALLOWED.contains(&field.key())) {
         None => Ok(()),
         Some(other) => Err(Error::new(
             ErrorCode::INVALID_OPTIONS,

@@ -33,6 +33,8 @@ pub use relation::SpecRelation;
 pub const INDEXES_MAX: usize = 64;
 /// The field of a spec that marks a vector index.
 const VECTOR: &str = "vectorSearch";
+/// The field of a spec on buckets that holds what users see and buckets do not.
+const ORIGINAL_SPEC: &str = "originalSpec";
 /// Name of the index on `_id`.
 pub const ID_INDEX_NAME: &str = "_id_";
 
@@ -55,6 +57,8 @@ pub struct IndexSpec {
     pub hidden: bool,
     /// Omits documents that do not match.
     pub partial_filter: Option<DocBuf>,
+    /// For a translated index on buckets: the partial filter on measurements, as the user gave it.
+    pub original_filter: Option<DocBuf>,
     /// Seconds after the date in the field at which a document expires (see [`crate::ttl`]).
     pub expire_after_seconds: Option<i64>,
     /// Paths that an index on `$**` has keys for; not empty.
@@ -81,6 +85,7 @@ impl IndexSpec {
             sparse: false,
             hidden: false,
             partial_filter: None,
+            original_filter: None,
             expire_after_seconds: None,
             wildcard_projection: None,
             collation: CollationChoice::Unsaid,
@@ -181,6 +186,11 @@ impl IndexSpec {
                 "partialFilterExpression",
                 RawValue::Document(filter.as_raw()),
             );
+        }
+        if let Some(filter) = &self.original_filter {
+            out.begin_document(ORIGINAL_SPEC);
+            out.append_bson("partialFilterExpression", filter);
+            out.end();
         }
         match self.expire_after_seconds {
             Some(seconds) => match i32::try_from(seconds) {

@@ -6,7 +6,7 @@ use sheaf_bson::{
 };
 
 use super::key_pattern::check_key_pattern;
-use super::{ID_INDEX_NAME, IndexSpec, cannot_create};
+use super::{ID_INDEX_NAME, IndexSpec, ORIGINAL_SPEC, cannot_create};
 
 /// Maximum `expireAfterSeconds`.
 const EXPIRE_AFTER_SECONDS_MAX: i64 = i32::MAX as i64;
@@ -29,6 +29,7 @@ const OPTIONS: &[&str] = &[
     "min",
     "name",
     "ns",
+    ORIGINAL_SPEC,
     "partialFilterExpression",
     "prepareUnique",
     "sparse",
@@ -155,6 +156,14 @@ impl IndexSpec {
                     return Err(wrong_type(option, "an object", value));
                 };
                 self.partial_filter = Some(filter.to_buf());
+            }
+            ORIGINAL_SPEC => {
+                let Some(original) = value.as_document() else {
+                    return Err(wrong_type(option, "an object", value));
+                };
+                let filter = original.get("partialFilterExpression");
+                let filter = filter.and_then(|filter| filter.as_document());
+                self.original_filter = filter.map(RawDoc::to_buf);
             }
             "expireAfterSeconds" => {
                 self.expire_after_seconds = Some(expire_after_seconds(value)?);

@@ -2,6 +2,7 @@
 
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc};
 use sheaf_db::catalog::views::not_on_view;
+use sheaf_db::timeseries::indexes::on_measurements;
 use sheaf_db::{Namespace, ReadView};
 
 use super::super::coll_stats::{append_storage_stats, positive_scale};
@@ -25,7 +26,7 @@ pub(super) fn of_collection(
     }
     match name {
         "$collStats" => Ok(vec![collection_stats(cx, view, namespace, spec)?]),
-        "$indexStats" => index_stats(cx, view, spec),
+        "$indexStats" => index_stats(cx, view, namespace, spec),
         "$listSearchIndexes" => search_indexes::stage(view, spec),
         "$planCacheStats" => plan_cache_stats(cx, view, spec),
         "$listSessions" if namespace.as_str() == "config.system.sessions" => {
@@ -64,6 +65,7 @@ pub(super) fn of_nothing(
 fn index_stats(
     cx: &CommandContext<'_>,
     view: &ReadView,
+    namespace: &Namespace,
     spec: RawDoc<'_>,
 ) -> Result<Vec<DocBuf>, Error> {
     if !spec.is_empty() {
@@ -76,20 +78,31 @@ fn index_stats(
         return Ok(Vec::new());
     };
     let host = host_and_port(cx);
+    // A time-series collection shows its indexes as they are on measurements.
+    let series = collection.options().timeseries();
+    let series = series.filter(|_| collection.ns() != namespace);
     let describe = |index: &sheaf_db::index::Index| {
+        let spec = match series {
+            Some(options) => on_measurements(index.spec(), options)?,
+            None => index.spec().to_doc(),
+        };
         let mut out = DocBuilder::new();
         out.append("name", index.name());
-        out.append("key", &index.spec().key);
+        if let Some(key) = spec.get("key") {
+            out.append("key", key);
+        }
         out.append("host", host.as_str());
         out.begin_document("accesses");
         out.append("ops", index.usage().operations() as i64);
         out.append("since", index.usage().since());
         out.end();
-        out.append("spec", &index.spec().to_doc());
-        out.finish()
+        out.append("spec", &spec);
+        Some(out.finish())
     };
     let ready = collection.index_list().iter();
-    let ready = ready.filter(|index| !index.is_vector()).map(describe);
+    let ready = ready
+        .filter(|index| !index.is_vector())
+        .filter_map(describe);
     Ok(ready.collect())
 }
 

@@ -32,6 +32,8 @@ pub struct FindSpec<'a> {
     pub inclusion: bool,
     /// Whether the reader of the projected documents treats a missing field as null.
     pub null_serves: bool,
+    /// What the rest of a pipeline adds to the query's shape.
+    pub follows: &'a str,
     /// Number of documents to skip.
     pub skip: u64,
     /// Maximum number of documents; `None` and 0 mean no limit.
@@ -110,6 +112,8 @@ pub struct CanonicalQuery {
     pub projection_spec: DocBuf,
     /// Whether a projection may return null for a missing field, so that index keys suffice.
     pub null_serves: bool,
+    /// What the rest of a pipeline adds to the query's shape; empty for a find.
+    pub follows: String,
     /// The filter as specified by the user.
     pub filter_spec: DocBuf,
     /// Number of documents to skip.
@@ -193,6 +197,7 @@ impl CanonicalQuery {
             projection: projection.map(Arc::new),
             projection_spec: projection_doc.to_buf(),
             null_serves: spec.null_serves,
+            follows: spec.follows.to_owned(),
             filter_spec: filter_doc.to_buf(),
             skip: spec.skip,
             limit: spec.limit.filter(|&limit| limit > 0),

@@ -24,6 +24,7 @@ pub mod metadata;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+pub mod query_shape;
 pub mod regex;
 pub mod schema;
 pub mod shape;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A shape contains the operators and paths of the normalised filter, the sort, the fields that the
-//! projection reads, and the collation, but no constants. It is hashed to eight hex digits for
+//! projection reads (nothing if it needs whole documents), what the rest of a pipeline adds, and the
+//! collation, but no constants. It is hashed to eight hex digits for
 //! explain and the log (`queryHash`, `planCacheShapeHash`). The plan cache key also includes
 //! decisions about indexes that depend on constants: a sparse index cannot serve `{a: null}`, a
 //! partial index on `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
@@ -26,6 +27,13 @@ use crate::planner::index_entry::IndexEntry;
 
 /// The shape as text. Use it only for comparison and hashing.
 pub fn encode(query: &CanonicalQuery) -> String {
+    let mut out = encode_query(query);
+    out.push_str(&query.follows);
+    out
+}
+
+/// The shape of the query alone, whatever follows it in a pipeline: what index filters are for.
+pub fn encode_query(query: &CanonicalQuery) -> String {
     let mut out = String::with_capacity(128);
     write_filter(&query.filter, &mut out);
     if let Some(sort) = &query.sort {
@@ -35,15 +43,12 @@ pub fn encode(query: &CanonicalQuery) -> String {
             write_path(part.path.dotted(), &mut out);
         }
     }
-    if let Some(projection) = &query.projection {
+    if let Some(found) = query.projection.as_ref().and_then(|p| p.dependencies()) {
         out.push_str("|p");
-        match projection.dependencies() {
-            Some(found) => found
-                .paths
-                .iter()
-                .for_each(|path| write_path(path, &mut out)),
-            None => out.push('*'),
-        }
+        found
+            .paths
+            .iter()
+            .for_each(|path| write_path(path, &mut out));
     }
     if let Some(collator) = &query.collator {
         out.push_str("#c");
@@ -86,6 +91,8 @@ pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> S
         }
     }
     text.push_str(if query.return_key { "k" } else { "" });
+    // The fields that a projection reads are part of the shape, but not that there is one.
+    text.push_str(if query.projection.is_some() { "p" } else { "" });
     // A limit decides how long a sort blocks, and thereby which plan is best.
     text.push_str(if query.limit.is_some() { "l" } else { "" });
     text

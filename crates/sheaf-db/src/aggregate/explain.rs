@@ -6,17 +6,19 @@
 use std::time::Instant;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{ArrayBuf, DocBuilder, RawDoc, doc};
+use sheaf_bson::{ArrayBuf, DocBuilder, RawDoc, array, doc};
 use sheaf_query::canonical::Hint;
+use sheaf_query::pipeline::environment::OtherInput;
 use sheaf_query::pipeline::stages::vector_search::{self as vector_search_stage, VectorSearch};
 use sheaf_query::pipeline::{
-    DocSource, Documents, OptimizedPipeline, PipelineExec, PipelineSource,
+    DocSource, Documents, OptimizedPipeline, PipelineExec, PipelineSource, Stage,
 };
 
 use super::environment::DbEnvironment;
+use super::request::on_collection;
 use super::sample::{self, Sampled};
 use super::{AggregateContext, execute, plan, vector_search};
-use crate::catalog::ReadView;
+use crate::catalog::{Namespace, ReadView};
 use crate::exec::{Doc, PlanExecutor};
 use crate::explain::Verbosity;
 use crate::explain::query::{self, Explained};
@@ -61,8 +63,9 @@ pub fn explain(
         options: cx.options(),
         namespace: request.namespace,
         verbosity: request.verbosity,
+        is_pipeline: pipeline.rest.stages.is_empty() && pipeline.rest.sink.is_none(),
     };
-    if pipeline.rest.stages.is_empty() && pipeline.rest.sink.is_none() {
+    if explained.is_pipeline {
         return match special {
             Some(solution) => {
                 let executor = execute(cx, view, op, &canonical, solution, true)?;
@@ -101,7 +104,7 @@ pub fn explain(
     }
     out.end();
     let before = executor.stats().root.common.elapsed;
-    append_stages(pipeline, &rest, before, request.verbosity, out);
+    append_stages((cx, request), pipeline, &rest, before, out)?;
     out.end();
     Ok(())
 }
@@ -149,7 +152,7 @@ fn explain_search(
         out.append("executionTimeMillisEstimate", before.as_millis() as i64);
     }
     out.end();
-    append_stages(&behind, &rest, before, request.verbosity, out);
+    append_stages((cx, request), &behind, &rest, before, out)?;
     out.end();
     Ok(())
 }
@@ -195,7 +198,7 @@ fn explain_drawn(
         out.append("nReturned", returned);
     }
     out.end();
-    append_stages(&behind, &rest, Default::default(), request.verbosity, out);
+    append_stages((cx, request), &behind, &rest, Default::default(), out)?;
     out.end();
     Ok(())
 }
@@ -203,19 +206,18 @@ fn explain_drawn(
 /// Appends the explanation of a pipeline whose first stage produces the documents itself.
 pub fn explain_over(
     cx: &AggregateContext,
-    op: &OpContext,
+    request: &ExplainRequest<'_>,
     documents: Documents,
     pipeline: &OptimizedPipeline,
-    verbosity: Verbosity,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let mut rest = PipelineExec::explained(&pipeline.rest.stages);
-    if verbosity >= Verbosity::ExecutionStats {
+    if request.verbosity >= Verbosity::ExecutionStats {
         let mut documents = documents;
-        run(cx, op, &mut rest, &mut documents)?;
+        run(cx, request.op, &mut rest, &mut documents)?;
     }
     out.begin_array("stages");
-    append_stages(pipeline, &rest, Default::default(), verbosity, out);
+    append_stages((cx, request), pipeline, &rest, Default::default(), out)?;
     out.end();
     Ok(())
 }
@@ -234,23 +236,30 @@ fn run(
 /// Appends each stage with its statistics. Times are cumulative: a stage's time includes all stages
 /// before it.
 fn append_stages(
+    (cx, request): (&AggregateContext, &ExplainRequest<'_>),
     pipeline: &OptimizedPipeline,
     rest: &PipelineExec,
     mut elapsed: std::time::Duration,
-    verbosity: Verbosity,
     out: &mut DocBuilder,
-) {
+) -> Result<(), Error> {
+    let (stages, sink) = (&pipeline.rest.stages, &pipeline.rest.sink);
     let serialized = pipeline.rest.serialize();
-    let made_here =
-        serialized.len() - pipeline.rest.stages.len() - usize::from(pipeline.rest.sink.is_some());
-    for (at, stage) in serialized.iter().enumerate() {
+    let made_here = serialized.len() - stages.len() - usize::from(sink.is_some());
+    for (at, shown) in serialized.iter().enumerate() {
         out.push_begin_document();
-        out.extend(stage.as_raw());
-        let counts = at
-            .checked_sub(made_here)
-            .and_then(|at| rest.counts().get(at).map(|counts| (at, counts)));
+        let at = at.checked_sub(made_here);
+        match (at.and_then(|at| stages.get(at)), sink) {
+            (Some(stage), _) => append_stage(cx, request, stage, out)?,
+            (None, Some(sink)) if at == Some(stages.len()) => {
+                out.extend(sink.resolved(cx.database()).as_raw());
+            }
+            _ => {
+                out.extend(shown.as_raw());
+            }
+        }
+        let counts = at.and_then(|at| rest.counts().get(at).map(|counts| (at, counts)));
         if let Some((at, counts)) = counts
-            && verbosity >= Verbosity::ExecutionStats
+            && request.verbosity >= Verbosity::ExecutionStats
         {
             elapsed += counts.elapsed;
             rest.append_stats(at, out);
@@ -259,6 +268,74 @@ fn append_stages(
         }
         out.end();
     }
+    Ok(())
+}
+
+/// Appends a stage as it is executed: a filter normalised, the other input of a `$unionWith` with
+/// its plan.
+fn append_stage(
+    cx: &AggregateContext,
+    request: &ExplainRequest<'_>,
+    stage: &Stage,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let other = match stage {
+        Stage::Match { filter, .. } => {
+            out.append_bson(stage.name(), &filter.serialize());
+            return Ok(());
+        }
+        Stage::Other(other) => other.other_input(),
+        _ => None,
+    };
+    let Some(other) = other else {
+        out.extend(stage.serialize().as_raw());
+        return Ok(());
+    };
+    out.begin_document(stage.name());
+    if !other.from.collection.is_empty() {
+        out.append("coll", &*other.from.collection);
+    }
+    append_other_input(cx, request, other, out)?;
+    out.end();
+    Ok(())
+}
+
+/// Appends `pipeline`: the plan of another input, under `$cursor`, and its stages.
+fn append_other_input(
+    cx: &AggregateContext,
+    request: &ExplainRequest<'_>,
+    other: OtherInput,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let cx = cx.with_parse(&other.context);
+    let ExplainRequest { op, verbosity, .. } = *request;
+    let mut inner = DocBuilder::new();
+    match other.pipeline.source.clone() {
+        PipelineSource::Documents(documents) => {
+            let documents = documents.to_vec().into();
+            let pipeline = other.pipeline.optimize();
+            explain_over(&cx, request, documents, &pipeline, &mut inner)?;
+        }
+        _ => {
+            let db = other.from.db.as_deref().unwrap_or(cx.database());
+            let ns = Namespace::new(db, &other.from.collection)?;
+            let (ns, pipeline) = on_collection(cx.db(), &ns, cx.parse(), other.pipeline)?;
+            let request = ExplainRequest {
+                view: &cx.view(op, &ns)?,
+                op,
+                namespace: ns.as_str(),
+                verbosity,
+                hint: None,
+            };
+            explain(&cx, &request, &pipeline.optimize(), &mut inner)?;
+        }
+    }
+    let inner = inner.finish();
+    match inner.get("stages") {
+        Some(stages) => out.append("pipeline", stages),
+        None => out.append("pipeline", &array![{"$cursor": &inner}]),
+    };
+    Ok(())
 }
 
 struct PlanFeed<'a> {

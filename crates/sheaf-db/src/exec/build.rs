@@ -94,6 +94,7 @@ fn build_node(cx: &BuildContext, node: &SolutionNode, keep_key: bool) -> Result<
             pattern.clone(),
             *limit,
             cx.spill.clone(),
+            gives_document(child),
             build_node(cx, child, keep_key || !gives_document(child))?,
         )),
         SolutionNode::SortMerge {

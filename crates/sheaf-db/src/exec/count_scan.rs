@@ -62,7 +62,7 @@ impl PlanStage for CountScan {
     fn describe(&self) -> StageDescription {
         StageDescription {
             stage: "COUNT_SCAN",
-            plan_fields: self.cursor.plan_fields(),
+            plan_fields: self.cursor.count_fields(),
             exec_fields: doc! {"keysExamined": self.cursor.keys_examined() as i64},
             keys_examined: self.cursor.keys_examined(),
             seeks: self.cursor.seeks(),

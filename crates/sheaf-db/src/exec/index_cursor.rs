@@ -413,6 +413,25 @@ impl IndexCursor {
 
     /// The index and walk, for explain.
     pub fn plan_fields(&self) -> DocBuf {
+        let mut out = self.index_fields();
+        out.append(
+            "direction",
+            if self.forward { "forward" } else { "backward" },
+        );
+        let bounds = explain_bounds::to_doc(&self.bounds, &self.index);
+        out.append("indexBounds", bounds.as_raw());
+        out.finish()
+    }
+
+    /// The index and the range of its keys that are counted, for explain.
+    pub fn count_fields(&self) -> DocBuf {
+        let mut out = self.index_fields();
+        let bounds = explain_bounds::one_range(&self.bounds, &self.index);
+        out.append("indexBounds", bounds.as_raw());
+        out.finish()
+    }
+
+    fn index_fields(&self) -> DocBuilder {
         let index = &self.index;
         let mut out = DocBuilder::new();
         out.append("keyPattern", index.key_pattern.as_raw());
@@ -434,15 +453,7 @@ impl IndexCursor {
         out.append("isSparse", index.sparse || index.wildcard().is_some());
         out.append("isPartial", index.partial_filter.is_some());
         out.append("indexVersion", index.version);
-        out.append(
-            "direction",
-            if self.forward { "forward" } else { "backward" },
-        );
-        out.append(
-            "indexBounds",
-            explain_bounds::to_doc(&self.bounds, index).as_raw(),
-        );
-        out.finish()
+        out
     }
 
     fn damaged(&self) -> Error {

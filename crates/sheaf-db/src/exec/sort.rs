@@ -40,6 +40,8 @@ pub struct Sort {
     keys: SortKeyGenerator,
     limit: Option<usize>,
     options: SpillOptions,
+    /// Whether the input holds documents; otherwise it holds index keys.
+    over_documents: bool,
     child: Node,
     state: State,
     key_buffer: Vec<u8>,
@@ -122,6 +124,7 @@ impl Sort {
         pattern: Arc<SortPattern>,
         limit: Option<u64>,
         options: SpillOptions,
+        over_documents: bool,
         child: Node,
     ) -> Self {
         Sort {
@@ -129,6 +132,7 @@ impl Sort {
             pattern,
             limit: limit.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             options,
+            over_documents,
             child,
             state: State::Loading(Loading::default()),
             key_buffer: Vec::new(),
@@ -320,7 +324,12 @@ impl PlanStage for Sort {
         if let Some(limit) = self.limit {
             plan.append("limitAmount", limit as i64);
         }
-        plan.append("type", "simple");
+        let kind = if self.over_documents {
+            "simple"
+        } else {
+            "default"
+        };
+        plan.append("type", kind);
         let mut exec = DocBuilder::new();
         exec.append("totalDataSizeSorted", self.data_bytes_sorted as i64);
         exec.append("usedDisk", self.spills > 0);

@@ -54,6 +54,8 @@ pub struct PlannerFacts {
     pub shape_hash: String,
     /// Eight hex digits, or empty.
     pub plan_cache_key: String,
+    /// Whether the plan executes a whole pipeline.
+    pub optimized_pipeline: bool,
     /// Time spent planning and on the trial.
     pub optimization_time: Duration,
     /// Whether the plan came from the cache.
@@ -87,6 +89,9 @@ pub fn append_query_planner(
         "optimizationTimeMillis",
         facts.optimization_time.as_millis() as i32,
     );
+    if facts.optimized_pipeline {
+        out.append("optimizedPipeline", true);
+    }
     let reached = &facts.notes.reached;
     out.append("maxIndexedOrSolutionsReached", reached.or);
     out.append("maxIndexedAndSolutionsReached", reached.and);

@@ -13,6 +13,7 @@ use std::time::Instant;
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RecordId, doc};
 use sheaf_query::canonical::CanonicalQuery;
+use sheaf_query::planner::solution::SolutionNode;
 use sheaf_query::shape;
 
 use super::{PlannerFacts, Verbosity, append_execution_stats, append_query_planner};
@@ -40,6 +41,8 @@ pub struct Explained<'a> {
     pub namespace: &'a str,
     /// Level of detail.
     pub verbosity: Verbosity,
+    /// Whether the query is a whole pipeline.
+    pub is_pipeline: bool,
 }
 
 /// A stage above the plan that consumes its results.
@@ -48,8 +51,16 @@ pub trait TopStage {
     fn result(&mut self, doc: Option<RawDoc<'_>>, id: Option<&RecordId>) -> Result<bool, Error>;
     /// Explain name.
     fn name(&self) -> &'static str;
+    /// What it does, apart from counters.
+    fn plan_fields(&self) -> DocBuf {
+        DocBuf::default()
+    }
     /// Counters.
     fn fields(&self) -> DocBuf;
+    /// Documents that it would return.
+    fn n_returned(&self) -> u64 {
+        0
+    }
 }
 
 /// explain of a find.
@@ -149,6 +160,55 @@ impl TopStage for Counter {
 
     fn fields(&self) -> DocBuf {
         doc! {"nCounted": self.0, "nSkipped": 0i64}
+    }
+}
+
+/// explain of a distinct, from its plan: keys alone provide the values, or documents do.
+pub fn distinct(
+    explained: &Explained<'_>,
+    key: &str,
+    plan: PlanExecutor,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    if !matches!(plan.solution().root, SolutionNode::DistinctScan { .. }) {
+        return executed(explained, begun, plan, None, out);
+    }
+    let mut projected = Projected { key, returned: 0 };
+    executed(explained, begun, plan, Some(&mut projected), out)
+}
+
+/// The values' field of each key.
+struct Projected<'a> {
+    key: &'a str,
+    returned: u64,
+}
+
+impl TopStage for Projected<'_> {
+    fn result(&mut self, _: Option<RawDoc<'_>>, _: Option<&RecordId>) -> Result<bool, Error> {
+        self.returned += 1;
+        Ok(true)
+    }
+
+    fn name(&self) -> &'static str {
+        "PROJECTION_COVERED"
+    }
+
+    fn plan_fields(&self) -> DocBuf {
+        let mut by = DocBuilder::new();
+        by.append(self.key, 1);
+        if self.key != "_id" {
+            by.append("_id", 0);
+        }
+        doc! {"transformBy": &by.finish()}
+    }
+
+    fn fields(&self) -> DocBuf {
+        DocBuf::default()
+    }
+
+    fn n_returned(&self) -> u64 {
+        self.returned
     }
 }
 
@@ -292,17 +352,20 @@ fn under(top: Option<&dyn TopStage>, stats: ExecutionStats) -> ExecutionStats {
     };
     let plan = stats.root;
     ExecutionStats {
-        n_returned: 0,
+        n_returned: top.n_returned(),
         root: StageStats {
             common: CommonStats {
+                advanced: top.n_returned(),
                 works: plan.common.works,
-                need_time: plan.common.advanced + plan.common.need_time,
+                need_time: (plan.common.advanced + plan.common.need_time)
+                    .saturating_sub(top.n_returned()),
                 is_eof: true,
                 elapsed: plan.common.elapsed,
                 ..Default::default()
             },
             description: StageDescription {
                 stage: top.name(),
+                plan_fields: top.plan_fields(),
                 exec_fields: top.fields(),
                 children: vec![plan],
                 ..Default::default()
@@ -327,6 +390,7 @@ fn append(
         parsed_query: query.filter.serialize(),
         notes: notes.clone(),
         collation: query.collator.as_ref().map(|c| c.collation().to_doc()),
+        optimized_pipeline: explained.is_pipeline,
         optimization_time: stats.root.common.elapsed.abs_diff(begun.elapsed()),
         ..Default::default()
     };

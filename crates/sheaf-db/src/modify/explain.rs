@@ -11,7 +11,7 @@ use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
 use sheaf_storage::StorageEngine;
 
 use super::would_write::WouldWrite;
-use super::{DeleteStatement, UpdateStatement, parse_context, parse_query};
+use super::{DeleteStatement, ReturnDocument, UpdateStatement, parse_context, parse_query};
 use crate::catalog::ReadView;
 use crate::explain::Verbosity;
 use crate::explain::query::{Explained, TopStage, with_top};
@@ -61,11 +61,14 @@ pub fn explain_update(
         now,
         multi: statement.multi,
         upsert: statement.upsert,
+        returns: statement.return_document,
         matched: 0,
         modified: 0,
         would_write: target.would_write(),
     };
-    explain(target, &query, &mut stage, out)
+    // Without a collection there is nothing to update; an upsert creates it.
+    let has_work = target.view.collection.is_some() || statement.upsert;
+    explain(target, &query, has_work.then_some(&mut stage), out)
 }
 
 /// explain of a delete statement.
@@ -78,16 +81,18 @@ pub fn explain_delete(
     let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut stage = DeleteStage {
         multi: statement.multi,
+        returns: statement.return_document,
         deleted: 0,
         would_write: target.would_write(),
     };
-    explain(target, &query, &mut stage, out)
+    let has_work = target.view.collection.is_some();
+    explain(target, &query, has_work.then_some(&mut stage), out)
 }
 
 fn explain(
     target: &Target<'_>,
     query: &Arc<CanonicalQuery>,
-    stage: &mut dyn TopStage,
+    stage: Option<&mut dyn TopStage>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let explained = Explained {
@@ -97,8 +102,9 @@ fn explain(
         options: target.options,
         namespace: target.namespace,
         verbosity: target.verbosity,
+        is_pipeline: false,
     };
-    with_top(&explained, Some(stage), out)
+    with_top(&explained, stage, out)
 }
 
 struct UpdateStage<'s> {
@@ -107,6 +113,7 @@ struct UpdateStage<'s> {
     now: DateTime,
     multi: bool,
     upsert: bool,
+    returns: ReturnDocument,
     matched: i64,
     modified: i64,
     would_write: WouldWrite<'s>,
@@ -156,10 +163,20 @@ impl TopStage for UpdateStage<'_> {
             "bytesLogged": self.would_write.bytes_logged(),
         }
     }
+
+    fn n_returned(&self) -> u64 {
+        let returned = match self.returns {
+            ReturnDocument::None => false,
+            ReturnDocument::Before => self.matched > 0,
+            ReturnDocument::After => self.matched > 0 || self.upsert,
+        };
+        u64::from(returned)
+    }
 }
 
 struct DeleteStage<'s> {
     multi: bool,
+    returns: ReturnDocument,
     deleted: i64,
     would_write: WouldWrite<'s>,
 }
@@ -184,5 +201,9 @@ impl TopStage for DeleteStage<'_> {
             "keysDeleted": self.would_write.keys_deleted,
             "bytesLogged": self.would_write.bytes_logged(),
         }
+    }
+
+    fn n_returned(&self) -> u64 {
+        u64::from(self.returns != ReturnDocument::None && self.deleted > 0)
     }
 }

@@ -70,7 +70,10 @@ impl IndexFilters {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.filters.read().get(&shape::encode(query)).cloned()
+        self.filters
+            .read()
+            .get(&shape::encode_query(query))
+            .cloned()
     }
 
     /// Whether a filter exists for a shape with this hash (`planCacheShapeHash`).
@@ -84,7 +87,7 @@ impl IndexFilters {
     /// Sets the filter for this query's shape, replacing any other.
     pub fn set(&self, query: &CanonicalQuery, filter: IndexFilter) {
         let mut filters = self.filters.write();
-        filters.insert(shape::encode(query), Arc::new(filter));
+        filters.insert(shape::encode_query(query), Arc::new(filter));
         self.count.store(filters.len(), Ordering::Release);
     }
 
@@ -92,7 +95,7 @@ impl IndexFilters {
     pub fn clear(&self, query: Option<&CanonicalQuery>) {
         let mut filters = self.filters.write();
         match query {
-            Some(query) => drop(filters.remove(&shape::encode(query))),
+            Some(query) => drop(filters.remove(&shape::encode_query(query))),
             None => filters.clear(),
         }
         self.count.store(filters.len(), Ordering::Release);

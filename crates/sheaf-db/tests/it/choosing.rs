@@ -58,6 +58,7 @@ fn explain(t: &TestDb, filter: &DocBuf) -> DocBuf {
         options: &options,
         namespace: "test.c",
         verbosity: Verbosity::AllPlansExecution,
+        is_pipeline: false,
     };
     query::find(&explained, &mut out).unwrap();
     out.finish()
@@ -240,6 +241,7 @@ fn trials_stay_within_their_budget() {
             options,
             namespace: "test.c",
             verbosity: Verbosity::AllPlansExecution,
+            is_pipeline: false,
         };
         query::find(&explained, &mut out).unwrap();
         let found = out.finish();

@@ -53,6 +53,7 @@ fn run(
         options,
         namespace: "test.c",
         verbosity: Verbosity::AllPlansExecution,
+        is_pipeline: false,
     };
     query::find(&explained, &mut out).unwrap();
     let mut source = find(&view, &t.op, query, options).unwrap();

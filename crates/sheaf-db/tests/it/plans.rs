@@ -575,6 +575,7 @@ impl Script {
             options: &query.options,
             namespace: "test.c",
             verbosity: Verbosity::AllPlansExecution,
+            is_pipeline: false,
         };
         let mut out = DocBuilder::new();
         how(&explained, &mut out)?;

@@ -124,6 +124,7 @@ fn run(
         options,
         namespace: "test.c",
         verbosity: Verbosity::QueryPlanner,
+        is_pipeline: false,
     };
     query::find(&explained, &mut out).unwrap();
     let explain = out.finish();

@@ -22,6 +22,7 @@ fn find(spec: &DocBuf) -> Result<CanonicalQuery, Error> {
             sort: part("sort"),
             inclusion: false,
             null_serves: false,
+            follows: "",
             projection: part("projection"),
             skip: number("skip").unwrap_or(0) as u64,
             limit: number("limit").map(|n| n as u64),

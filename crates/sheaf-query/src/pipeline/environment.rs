@@ -129,6 +129,17 @@ pub struct ForeignName {
     pub collection: Box<str>,
 }
 
+/// A pipeline over another collection, for explain.
+#[derive(Debug)]
+pub struct OtherInput {
+    /// The source of the documents.
+    pub from: ForeignName,
+    /// The pipeline, not yet optimised.
+    pub pipeline: Pipeline,
+    /// The context with which it was parsed.
+    pub context: ParseContext,
+}
+
 /// The parameters of [`Environment::open`].
 #[derive(Debug)]
 pub struct ForeignRequest<'a> {

@@ -108,9 +108,20 @@ impl PipelineSink {
     /// What stands behind its name, for explain.
     pub fn operand(&self) -> Value {
         match self {
-            PipelineSink::Out(out) => out.operand(),
-            PipelineSink::Merge(merge) => merge.operand(),
+            PipelineSink::Out(out) => out.operand(None),
+            PipelineSink::Merge(merge) => merge.operand(None),
         }
+    }
+
+    /// The stage with the full name of its target; `database` is that of the pipeline.
+    pub fn resolved(&self, database: &str) -> DocBuf {
+        let operand = match self {
+            PipelineSink::Out(out) => out.operand(Some(database)),
+            PipelineSink::Merge(merge) => merge.operand(Some(database)),
+        };
+        let mut stage = DocBuilder::new();
+        stage.append_value(self.name(), &operand);
+        stage.finish()
     }
 }
 

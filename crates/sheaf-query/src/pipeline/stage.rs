@@ -24,7 +24,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value};
 
 use crate::matcher::{Dependencies, ParseContext};
 
-use super::environment::Environment;
+use super::environment::{Environment, OtherInput};
 use super::{PipelineSink, PipelineSource, Stage};
 
 /// The context for parsing a stage.
@@ -125,6 +125,11 @@ pub trait PipelineStage: Debug + Send + Sync {
     /// Visits the names of other collections that it reads.
     fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
         let _ = visit;
+    }
+
+    /// The pipeline whose documents it adds to its input (`$unionWith`), for explain.
+    fn other_input(&self) -> Option<OtherInput> {
+        None
     }
 
     /// The stage with its sub-pipelines optimised; `None` if it has none.

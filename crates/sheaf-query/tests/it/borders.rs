@@ -16,7 +16,7 @@ const RULES: Rules<'_> = Rules {
         "projection/",
         "canonical.rs",
         "timeseries/",
-        "planner/ shape.rs",
+        "planner/ shape.rs query_shape/",
         "pipeline/",
         "update/ validation.rs",
         "growth.rs lib.rs",

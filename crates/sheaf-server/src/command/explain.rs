@@ -11,6 +11,7 @@ use sheaf_db::explain::query::{self, Explained};
 use sheaf_db::find::canonicalize;
 use sheaf_db::modify::explain::{Target, explain_delete, explain_update};
 use sheaf_db::timeseries::{Timeseries, explain as series_explain, refuse_find_and_update};
+use sheaf_query::query_shape;
 
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
@@ -52,20 +53,12 @@ pub fn explain(
             "Explain failed due to unknown command: explain needs a command to explain",
         )
     })?;
-    let Some(row) = super::find(first.key()) else {
+    let explained_as = explained_as(cx, first.key(), command)?;
+    if command.get("writeConcern").is_some() {
         return Err(Error::new(
-            ErrorCode::COMMAND_NOT_FOUND,
-            format!("Explain failed due to unknown command: {}", first.key()),
+            ErrorCode::FAILED_TO_PARSE,
+            format!("explain of {} does not take a writeConcern", first.key()),
         ));
-    };
-    let Some(explained_as) = row.command.explained else {
-        return Err(Error::new(
-            ErrorCode::ILLEGAL_OPERATION,
-            format!("Cannot explain cmd: {}", first.key()),
-        ));
-    };
-    if cx.generic.api.is_strict() {
-        api_version::check_strict(&row.command, first.key(), command)?;
     }
     let Some(collection) = first.value().as_str() else {
         return Err(Error::new(
@@ -90,6 +83,7 @@ pub fn explain(
         options,
         namespace: namespace.as_str(),
         verbosity,
+        is_pipeline: false,
     };
     let target = |options| Target {
         engine: &**cx.server.db.engine(),
@@ -117,7 +111,7 @@ pub fn explain(
             let query = Arc::new(canonicalize(&view, spec)?);
             let (executor, _) =
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
-            query::executor(&explained(&query, &options), executor, out)?;
+            query::distinct(&explained(&query, &options), key.dotted(), executor, out)?;
         }
         ExplainedAs::Pipeline => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
         ExplainedAs::Update => {
@@ -135,6 +129,7 @@ pub fn explain(
             explain_delete(&target(&options), &statement, out)?;
         }
         ExplainedAs::FindAndModify => {
+            check_database(cx)?;
             let options = cx.server.query_options(None);
             match find_and_modify::parse(arguments)? {
                 Change::Update(statement) => explain_update(&target(&options), &statement, out)?,
@@ -144,6 +139,43 @@ pub fn explain(
     }
     append_tail(cx, command, out);
     Ok(())
+}
+
+/// What kind of command a name is to explain.
+/// Errors: CommandNotFound, and IllegalOperation for a command without a plan.
+fn explained_as(
+    cx: &CommandContext<'_>,
+    name: &str,
+    command: RawDoc<'_>,
+) -> Result<ExplainedAs, Error> {
+    let Some(row) = super::find(name) else {
+        return Err(Error::new(
+            ErrorCode::COMMAND_NOT_FOUND,
+            format!("Explain failed due to unknown command: {name}"),
+        ));
+    };
+    let Some(explained_as) = row.command.explained else {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            format!("Cannot explain cmd: {name}"),
+        ));
+    };
+    if cx.generic.api.is_strict() {
+        api_version::check_strict(&row.command, name, command)?;
+    }
+    Ok(explained_as)
+}
+
+/// findAndModify, unlike update and delete, needs its database.
+/// Errors: NamespaceNotFound.
+fn check_database(cx: &CommandContext<'_>) -> Result<(), Error> {
+    match cx.server.db.catalog().database(cx.db) {
+        Some(_) => Ok(()),
+        None => Err(Error::new(
+            ErrorCode::NAMESPACE_NOT_FOUND,
+            format!("database {} does not exist", cx.db),
+        )),
+    }
 }
 
 /// Explains a read of a view as a pipeline, or a write to a time-series collection.
@@ -231,8 +263,11 @@ fn explain_modify(
     }
 }
 
-/// Appends `command`, `serverInfo` and `serverParameters`.
+/// Appends `queryShapeHash`, `command`, `serverInfo` and `serverParameters`.
 fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilder) {
+    if let Some(hash) = query_shape::hash_of_command(command, cx.db) {
+        out.append("queryShapeHash", hash.as_str());
+    }
     let mut explained = DocBuilder::new();
     for element in command.iter() {
         if element.key() != "$db" {

@@ -3,6 +3,7 @@
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc};
 
 use sheaf_db::planning::plan_hashes;
+use sheaf_query::query_shape;
 
 use super::finished::Finished;
 use super::shown::shown;
@@ -38,6 +39,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
         out.append("originatingCommand", origin.as_raw());
     }
     append_query_facts(finished, out);
+    append_hashes(finished, None, out);
     let counts = op.counters().counts();
     for (name, n) in [
         ("ninserted", counts.docs_inserted),
@@ -152,8 +154,13 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
     out.finish()
 }
 
-/// Hashes of the query's shape, alone and with the existing indexes.
+/// Hashes of the command's shape, and of its query's shape, alone and with the existing indexes.
 fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut DocBuilder) {
+    let origin = finished.report.originating_command.as_ref();
+    let command = origin.map_or(finished.body, |command| command.as_raw());
+    if let Some(hash) = query_shape::hash_of_command(command, finished.db) {
+        out.append("queryShapeHash", hash.as_str());
+    }
     let namespace = write
         .and_then(|write| write.namespace.as_ref())
         .or(finished.report.namespace.as_ref());

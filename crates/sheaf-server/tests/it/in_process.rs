@@ -10,12 +10,12 @@ use sheaf_server::traffic::NoTraffic;
 use sheaf_server::{Server, Session, Settings};
 use tempfile::TempDir;
 
-struct Running {
-    server: Arc<Server>,
+pub struct Running {
+    pub server: Arc<Server>,
     _folder: TempDir,
 }
 
-fn server() -> Running {
+pub fn server() -> Running {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::in_folder(folder.path());
     settings.storage.engine = Some("memory".to_owned());
@@ -38,17 +38,17 @@ fn server() -> Running {
     }
 }
 
-fn run(session: &mut Session, command: &str) -> DocBuf {
+pub fn run(session: &mut Session, command: &str) -> DocBuf {
     session.run("d", parse_doc(command).unwrap().as_raw())
 }
 
-fn ok(session: &mut Session, command: &str) -> DocBuf {
+pub fn ok(session: &mut Session, command: &str) -> DocBuf {
     let reply = run(session, command);
     assert_eq!(reply.get("ok"), Some(RawValue::Double(1.0)), "{reply:?}");
     reply
 }
 
-fn code(session: &mut Session, command: &str) -> i64 {
+pub fn code(session: &mut Session, command: &str) -> i64 {
     let reply = run(session, command);
     assert_eq!(reply.get("ok"), Some(RawValue::Double(0.0)), "{reply:?}");
     reply

@@ -52,6 +52,7 @@ impl Pipeline {
             }
             prefix.distinct = prefix::distinct_like(&stages, &prefix);
             prefix.null_serves = prefix::null_serves(&stages);
+            prefix.follows = prefix::follows(&stages, prefix.dependencies.as_ref());
         }
         limit_sorts(&mut stages);
         OptimizedPipeline {

@@ -37,6 +37,8 @@ pub struct CursorPrefix {
     pub distinct: Option<DistinctLike>,
     /// Whether the remaining stages treat a missing dependency like null.
     pub null_serves: bool,
+    /// What the remaining stages add to the shape of the query.
+    pub follows: String,
 }
 
 impl CursorPrefix {
@@ -48,6 +50,7 @@ impl CursorPrefix {
             projection: self.projection.as_ref().map(DocBuf::as_raw),
             inclusion: self.inclusion,
             null_serves: self.null_serves,
+            follows: &self.follows,
             skip: self.skip,
             limit: self.limit,
             ..FindSpec::default()
@@ -223,6 +226,30 @@ pub(super) fn null_serves(stages: &[Stage]) -> bool {
                 Avg | First | Last | Max | Min | StdDevPop | StdDevSamp | Sum
             ) && serves(&field.accumulator.argument)
         })
+}
+
+/// What the remaining stages add to the query's shape, as they take part in planning: the fields
+/// that they read, if they do not read whole documents, and a group or join that comes first.
+pub(super) fn follows(stages: &[Stage], dependencies: Option<&Dependencies>) -> String {
+    let mut out = String::new();
+    // The pipelines of a `$facet` read what they read of documents that it holds.
+    if matches!(stages.first(), Some(Stage::Other(stage)) if stage.name() == "$facet") {
+        return out;
+    }
+    if let Some(found) = dependencies.filter(|found| !found.whole_document) {
+        out.push_str("~f");
+        found.paths.iter().for_each(|path| {
+            out.push_str(&path.len().to_string());
+            out.push(':');
+            out.push_str(path);
+        });
+    }
+    match stages.first() {
+        Some(Stage::Group(_)) => out.push_str("~g"),
+        Some(Stage::Other(stage)) if stage.name() == "$lookup" => out.push_str("~l"),
+        _ => {}
+    }
+    out
 }
 
 /// The one path a group gathers by, if it is one.

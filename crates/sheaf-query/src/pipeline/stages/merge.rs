@@ -9,15 +9,13 @@
 //! ```
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value, doc};
 
 use crate::expression::{Expression, field_path, location, parse as parse_expression};
 use crate::matcher::ParseContext;
 use crate::pipeline::environment::ForeignName;
 use crate::pipeline::stage::{ParsedStage, StageContext};
 use crate::pipeline::{Pipeline, PipelineSink};
-
-use super::out::name_operand;
 
 /// A parsed `$merge`.
 #[derive(Debug, Clone)]
@@ -370,10 +368,14 @@ impl Merge {
         Ok(out.finish())
     }
 
-    /// The operand as a value, for explain.
-    pub fn operand(&self) -> Value {
+    /// The operand as a value, for explain; `database` is where a target without one is.
+    pub fn operand(&self, database: Option<&str>) -> Value {
         let mut out = DocBuilder::new();
-        out.append("into", &name_operand(&self.into));
+        let coll = &*self.into.collection;
+        match self.into.db.as_deref().or(database) {
+            None => out.append("into", coll),
+            Some(db) => out.append("into", &doc! {"db": db, "coll": coll}),
+        };
         match &self.on {
             None => {
                 out.append("on", "_id");

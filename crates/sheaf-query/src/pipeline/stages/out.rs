@@ -1,7 +1,7 @@
 //! `$out`: the results take the place of a collection.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{DocBuilder, RawValue, Value};
+use sheaf_bson::{DocBuilder, RawValue, Value, doc};
 
 use crate::expression::location;
 use crate::pipeline::PipelineSink;
@@ -101,9 +101,12 @@ fn checked(name: &str) -> Result<Box<str>> {
 }
 
 impl Out {
-    /// As a value, for explain.
-    pub fn operand(&self) -> Value {
-        let name = name_operand(&self.to);
+    /// As a value, for explain; `database` is where a target without one is.
+    pub fn operand(&self, database: Option<&str>) -> Value {
+        let name = match self.to.db.as_deref().or(database) {
+            None => Value::String(self.to.collection.to_string()),
+            Some(db) => Value::Document(doc! {"coll": &*self.to.collection, "db": db}),
+        };
         let (Some(options), Value::Document(name)) = (&self.timeseries, &name) else {
             return name;
         };
@@ -111,18 +114,5 @@ impl Out {
         out.extend(name.as_raw());
         out.append("timeseries", &options.to_doc());
         Value::Document(out.finish())
-    }
-}
-
-/// A collection's name, or `{db, coll}`.
-pub(super) fn name_operand(name: &ForeignName) -> Value {
-    match &name.db {
-        None => Value::String(name.collection.to_string()),
-        Some(db) => {
-            let mut out = DocBuilder::new();
-            out.append("db", &**db);
-            out.append("coll", &*name.collection);
-            Value::Document(out.finish())
-        }
     }
 }

@@ -8,7 +8,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
 use crate::matcher::Dependencies;
 use crate::pipeline::Stage;
 use crate::pipeline::environment::{
-    Environment, ForeignCounts, ForeignCursor, ForeignName, ForeignRequest,
+    Environment, ForeignCounts, ForeignCursor, ForeignName, ForeignRequest, OtherInput,
 };
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
 
@@ -129,12 +129,29 @@ impl PipelineStage for UnionWith {
         self.pipeline.for_each_foreign(visit);
     }
 
+    fn other_input(&self) -> Option<OtherInput> {
+        Some(OtherInput {
+            from: self.from.clone(),
+            pipeline: self.whole_pipeline(),
+            context: self.pipeline.context().clone(),
+        })
+    }
+
     fn start(&self) -> Box<dyn StageExec> {
         Box::new(UnionExec {
             union: self.clone(),
             cursor: None,
             counts: ForeignCounts::default(),
         })
+    }
+}
+
+impl UnionWith {
+    /// The pipeline, with the stages that apply to both inputs.
+    fn whole_pipeline(&self) -> Pipeline {
+        let mut pipeline = Pipeline::clone(self.pipeline.declared());
+        pipeline.stages.extend(self.then.iter().cloned());
+        pipeline
     }
 }
 
@@ -150,8 +167,7 @@ impl StageExec for UnionExec {
     }
 
     fn end(&mut self, env: &dyn Environment) -> Result<()> {
-        let mut pipeline = Pipeline::clone(self.union.pipeline.declared());
-        pipeline.stages.extend(self.union.then.iter().cloned());
+        let pipeline = self.union.whole_pipeline();
         let request = ForeignRequest {
             from: &self.union.from,
             pipeline: &pipeline,

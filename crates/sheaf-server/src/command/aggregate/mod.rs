@@ -13,7 +13,9 @@ use sheaf_bson::{
 use sheaf_db::aggregate::explain::ExplainRequest;
 use sheaf_db::aggregate::request::{PipelineRequest, PreparedPipeline};
 use sheaf_db::aggregate::{self as db_aggregate, Aggregate, AggregateContext};
+use sheaf_db::catalog::ReadView;
 use sheaf_db::explain::Verbosity;
+use sheaf_db::timeseries::indexes::hint_on_buckets;
 use sheaf_db::{Namespace, ResultSource};
 use sheaf_query::canonical::Hint;
 use sheaf_query::expression::VariableScope;
@@ -230,7 +232,8 @@ fn start(
     let view = context.view(&cx.op, on)?;
     let source = match &pipeline.rest.source {
         PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {
-            db_aggregate::start(context, &view, &cx.op, pipeline, request.hint.as_ref())?
+            let hint = hint_on(&view, namespace, request.hint);
+            db_aggregate::start(context, &view, &cx.op, pipeline, hint.as_ref())?
         }
         PipelineSource::Generated { name, spec } => {
             let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
@@ -244,6 +247,19 @@ fn start(
         }
     };
     Ok((source, prepared))
+}
+
+/// The hint on the collection that is read: buckets, if `namespace` is a time-series collection or a
+/// view on one.
+fn hint_on(view: &ReadView, namespace: &Namespace, hint: Option<Hint>) -> Option<Hint> {
+    let series = view
+        .collection
+        .as_ref()
+        .filter(|read| read.ns() != namespace);
+    match series.and_then(|buckets| buckets.options().timeseries()) {
+        Some(options) => hint.map(|hint| hint_on_buckets(hint, options)),
+        None => hint,
+    }
 }
 
 fn prepare(
@@ -284,14 +300,16 @@ fn run_collectionless(
     let options = cx.server.query_options(request.allow_disk_use);
     let context = AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction());
     if request.explain {
-        return db_aggregate::explain::explain_over(
-            &context,
-            &cx.op,
-            documents.into(),
-            &pipeline,
-            Verbosity::QueryPlanner,
-            out,
-        );
+        let ns = Namespace::new(cx.db, "system.listing")?;
+        let request = ExplainRequest {
+            view: &cx.view(&ns)?,
+            op: &cx.op,
+            namespace: ns.as_str(),
+            verbosity: Verbosity::QueryPlanner,
+            hint: None,
+        };
+        let documents = documents.into();
+        return db_aggregate::explain::explain_over(&context, &request, documents, &pipeline, out);
     }
     let namespace = Namespace::new(cx.db, "system.listing")?;
     let reply_namespace = batch::command_namespace(cx.db, "aggregate");
@@ -378,27 +396,20 @@ pub fn explain_on_view(
         ));
     }
     let view = context.view(&cx.op, on)?;
+    let request = ExplainRequest {
+        view: &view,
+        op: &cx.op,
+        namespace: on.as_str(),
+        verbosity,
+        hint: hint_on(&view, namespace, request.hint),
+    };
     match &pipeline.rest.source {
         PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {
-            let request = ExplainRequest {
-                view: &view,
-                op: &cx.op,
-                namespace: on.as_str(),
-                verbosity,
-                hint: request.hint,
-            };
             db_aggregate::explain::explain(context, &request, pipeline, out)
         }
         PipelineSource::Generated { name, spec } => {
             let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
-            db_aggregate::explain::explain_over(
-                context,
-                &cx.op,
-                documents.into(),
-                pipeline,
-                verbosity,
-                out,
-            )
+            db_aggregate::explain::explain_over(context, &request, documents.into(), pipeline, out)
         }
         PipelineSource::Documents(_) => Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,

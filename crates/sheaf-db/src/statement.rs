@@ -27,6 +27,7 @@ pub struct StatementContext {
     transaction: Option<Arc<Transaction>>,
     session_write: Option<SessionWrite>,
     bypasses_validation: bool,
+    keeps_empty_timestamps: bool,
 }
 
 /// Identifies a session's write, and the row that records it.
@@ -50,6 +51,14 @@ impl StatementContext {
     pub fn with_validation_bypassed(self) -> StatementContext {
         StatementContext {
             bypasses_validation: true,
+            ..self
+        }
+    }
+
+    /// The same statement, storing empty timestamps as they are: `bypassEmptyTsReplacement`.
+    pub fn with_empty_timestamps_kept(self) -> StatementContext {
+        StatementContext {
+            keeps_empty_timestamps: true,
             ..self
         }
     }
@@ -94,6 +103,11 @@ impl StatementContext {
     /// Whether documents are written even if the collection's validator rejects them.
     pub fn bypasses_validation(&self) -> bool {
         self.bypasses_validation
+    }
+
+    /// Whether empty timestamps are stored as they are, not as the current time.
+    pub fn keeps_empty_timestamps(&self) -> bool {
+        self.keeps_empty_timestamps
     }
 }
 

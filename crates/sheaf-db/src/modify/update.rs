@@ -119,6 +119,7 @@ fn update_as_is(
         context: ApplyContext {
             now,
             timestamp: db.next_timestamp(),
+            keeps_empty_timestamps: op.keeps_empty_timestamps(),
             ..Default::default()
         },
         return_document: statement.return_document,

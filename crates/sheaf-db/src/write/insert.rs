@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheaf_bson::{Error, RawDoc, RecordId, Result};
+use sheaf_bson::{Error, RawDoc, RecordId, Result, Timestamp};
 use sheaf_query::timeseries::TimeseriesOptions;
 use sheaf_query::timeseries::restore::restored;
 
@@ -139,6 +139,14 @@ impl Db {
         }
     }
 
+    /// The value of an empty timestamp in a document that is stored.
+    fn timestamp_for_empty(&self, op: &StatementContext) -> Timestamp {
+        match op.keeps_empty_timestamps() {
+            true => Timestamp::default(),
+            false => self.next_timestamp(),
+        }
+    }
+
     /// Prepares and stores one document in a unit.
     fn insert_into(
         &self,
@@ -147,7 +155,7 @@ impl Db {
         slot: Slot,
         doc: RawDoc<'_>,
     ) -> Result<RecordId> {
-        let bytes = prepare_for_insert(doc, &mut || self.next_timestamp())?;
+        let bytes = prepare_for_insert(doc, &mut || self.timestamp_for_empty(op))?;
         unit.insert(op, slot, Bytes::from(bytes.into_owned()))
     }
 }

@@ -179,6 +179,12 @@ impl Parser<'_> {
             _ => {}
         }
         let constant = match name {
+            "NOW" | "CLUSTER_TIME" if self.scope.is_in_let() => {
+                return Err(location(
+                    51144,
+                    format!("the variable $${name} is not available in the values of 'let'"),
+                ));
+            }
             "NOW" => Arc::new(Value::DateTime(self.scope.now())),
             "CLUSTER_TIME" => match self.scope.cluster_time() {
                 Some(time) => Arc::new(Value::Timestamp(time)),

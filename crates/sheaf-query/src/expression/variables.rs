@@ -18,7 +18,19 @@ pub struct VariableScope {
     constants: Vec<(Box<str>, Binding)>,
     collator: Option<Arc<Collator>>,
     vector_score: bool,
+    /// The value of a command's `let` is parsed, which cannot refer to what the command sets.
+    in_let: bool,
 }
+
+/// The system variables that a command sets for all its expressions.
+const SYSTEM_CONSTANTS: &[&str] = &[
+    "NOW",
+    "CLUSTER_TIME",
+    "JS_SCOPE",
+    "IS_MR",
+    "SEARCH_META",
+    "USER_ROLES",
+];
 
 /// The value of a name.
 #[derive(Debug, Clone)]
@@ -73,8 +85,17 @@ impl VariableScope {
     pub fn with_let(mut self, vars: RawDoc<'_>) -> Result<VariableScope> {
         for element in vars {
             let name = element.key();
+            if SYSTEM_CONSTANTS.contains(&name) {
+                return Err(Error::new(
+                    ErrorCode(4738901),
+                    format!("'{name}' is a system variable, which 'let' cannot set"),
+                ));
+            }
             check_user_name(name)?;
-            let expression = super::parse(element.value(), &self)?;
+            self.in_let = true;
+            let expression = super::parse(element.value(), &self);
+            self.in_let = false;
+            let expression = expression?;
             let reads = expression.dependencies();
             if reads.whole_document || !reads.paths.is_empty() {
                 return Err(Error::new(
@@ -119,6 +140,11 @@ impl VariableScope {
         check_user_name(name)?;
         self.constants.push((name.into(), Binding::Unknown));
         Ok(())
+    }
+
+    /// Whether the value of a command's `let` is being parsed.
+    pub(super) fn is_in_let(&self) -> bool {
+        self.in_let
     }
 
     /// The value of `$$NOW`.

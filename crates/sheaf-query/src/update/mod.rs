@@ -50,6 +50,8 @@ pub struct ApplyContext {
     /// The logical time, for `$currentDate` with timestamps, and for zero timestamps of
     /// replacements.
     pub timestamp: Timestamp,
+    /// Whether zero timestamps of replacements are stored as they are.
+    pub keeps_empty_timestamps: bool,
     /// The position of `$`: the array element that the query matched.
     pub matched_array_index: Option<usize>,
     /// Whether an upsert inserts the document: `$setOnInsert` applies.

@@ -67,7 +67,7 @@ pub(super) fn append_stamped(
         RawValue::Timestamp(Timestamp {
             time: 0,
             increment: 0,
-        }) => {
+        }) if !context.keeps_empty_timestamps => {
             out.append(element.key(), context.timestamp);
         }
         _ => {

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::label;
-use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::catalog::views::not_on_view;
-use sheaf_db::{Namespace, ReadView, StatementContext};
+use sheaf_db::{Namespace, ReadView, StatementContext, Uuid};
 use sheaf_wire::DocumentSequence;
 
 use super::fields::unknown_field;
@@ -44,6 +44,8 @@ pub struct CommandContext<'a> {
     pub transaction: Option<TransactionArguments>,
     /// The timestamp of the snapshot read with `level: "snapshot"`.
     pub snapshot_time: Cell<Option<Timestamp>>,
+    /// `ok` of the reply. MongoDB's is an int where it rewrites the reply of another command.
+    pub ok: RawValue<'static>,
     /// Facts for the slow-operation log and the profiler.
     pub report: OpReport,
 }
@@ -79,6 +81,12 @@ impl<'a> CommandContext<'a> {
         };
         let ns = Namespace::new(self.db, collection)?;
         self.report.namespace = Some(ns.clone());
+        // Each statement of a write reports it.
+        if !self.command.counts_as.has_statements()
+            && let Some(mismatch) = self.uuid_mismatch(&ns)
+        {
+            return Err(mismatch);
+        }
         if self.command.target != Target::View {
             match self.server.db.catalog().kind(&ns) {
                 NamespaceKind::Missing | NamespaceKind::Collection(_) => {}
@@ -89,6 +97,11 @@ impl<'a> CommandContext<'a> {
             }
         }
         Ok(ns)
+    }
+
+    /// The error if `ns` is not the collection of the command's `collectionUUID`.
+    pub fn uuid_mismatch(&self, ns: &Namespace) -> Option<Error> {
+        uuid_mismatch(self.server, ns, self.generic.collection_uuid?)
     }
 
     /// The first field: the command's name and its argument.
@@ -161,4 +174,31 @@ impl<'a> CommandContext<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The error if the collection `ns` does not have this UUID; it names the one that has.
+pub fn uuid_mismatch(server: &Server, ns: &Namespace, uuid: Uuid) -> Option<Error> {
+    let catalog = server.db.catalog();
+    if catalog
+        .collection(ns)
+        .is_some_and(|found| found.uuid() == uuid)
+    {
+        return None;
+    }
+    let actual = catalog
+        .collection_by_uuid(uuid)
+        .filter(|found| found.ns().db() == ns.db());
+    let mut extra = DocBuilder::new();
+    extra.append("db", ns.db());
+    extra.append("collectionUUID", uuid.as_raw());
+    extra.append("expectedCollection", ns.collection());
+    match actual {
+        Some(actual) => extra.append("actualCollection", actual.ns().collection()),
+        None => extra.append("actualCollection", RawValue::Null),
+    };
+    let error = Error::new(
+        ErrorCode::COLLECTION_UUID_MISMATCH,
+        "Collection UUID does not match that specified",
+    );
+    Some(error.with_extra(extra.finish()))
 }

@@ -26,6 +26,8 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             }
             // The only voting member is this node, which votes by building the index.
             "commitQuorum" => check_commit_quorum(element.value())?,
+            // The version of each index is its own.
+            "v" => drop(fields::integer(NAME, &element)?),
             "ignoreUnknownIndexOptions" => ignores_unknown = fields::boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }

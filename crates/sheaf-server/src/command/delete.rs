@@ -8,7 +8,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 use super::context::CommandContext;
 use super::fields::{self, unknown_field};
 use super::retry::Retry;
-use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
+use super::write_reply::{Meter, WriteErrors, all_refused, append_write_concern, statements};
 use crate::op_report::WriteReport;
 
 /// One element of `deletes`.
@@ -60,6 +60,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
             "let" => let_vars = fields::optional_document(NAME, &element)?,
             "bypassDocumentValidation" => drop(fields::boolean(NAME, &element)?),
+            "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -69,6 +70,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         .iter()
         .map(|statement| parse_statement(*statement, let_vars))
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(mismatch) = cx.uuid_mismatch(&namespace) {
+        return all_refused(cx, &mismatch, parsed.len(), ordered, &["n"], out);
+    }
     let mut n = 0;
     let mut errors = WriteErrors::default();
     let retry = Retry::begin(cx, statements.len())?;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::{OpContext, StatementContext};
 
@@ -17,7 +17,7 @@ use super::fields::unknown_field;
 use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
 use super::{Command, Kind, Request, Row, Run, api_version, cluster_time, find, write_reply};
-use crate::command_facts::{Database, InTransaction, MaxTime, Waits};
+use crate::command_facts::{Database, InTransaction, MaxTime, Names, UnknownArguments, Waits};
 use crate::connection::ConnectionState;
 use crate::observe;
 use crate::op_report::OpReport;
@@ -41,12 +41,13 @@ pub fn dispatch(
     check_database(command, request.name, db)?;
     check_sequences(command, request)?;
     let mut generic = GenericArguments::parse(command.name, body)?;
+    check_collection_uuid(command, &generic)?;
     if generic.api.is_strict() {
         api_version::check_strict(command, request.name, body)?;
     }
     connection.has_session = generic.lsid.is_some() || generic.cluster_time.is_some();
     admit(server, command, db, &mut generic)?;
-    let op = operation(command, body, &generic);
+    let op = operation(command, &generic);
     let numbered = generic.transaction.check(command, db, body, &generic)?;
     let transaction = match numbered {
         Numbered::Statement(arguments) => Some(arguments),
@@ -77,10 +78,12 @@ pub fn dispatch(
         session,
         transaction,
         snapshot_time: Cell::new(None),
+        ok: RawValue::Double(1.0),
         report: OpReport::default(),
     };
     let result = run_numbered(&mut cx, *run, numbered, reply);
     let report = std::mem::take(&mut cx.report);
+    let ok = cx.ok;
     drop(registered);
     let finished = observe::Finished {
         database: &server.db,
@@ -96,7 +99,7 @@ pub fn dispatch(
     };
     observe::finished(&finished, &server.metrics, &server.profiler, &server.log);
     result?;
-    reply.append("ok", 1.0);
+    reply.append("ok", ok);
     Ok(())
 }
 
@@ -139,6 +142,18 @@ fn check_database(command: &Command, name: &str, db: &str) -> Result<(), Error> 
     Ok(())
 }
 
+/// Rejects `collectionUUID` where the command names no collection in its first field.
+fn check_collection_uuid(command: &Command, generic: &GenericArguments<'_>) -> Result<(), Error> {
+    let named = matches!(command.collection, Names::First | Names::FullName);
+    if generic.collection_uuid.is_none()
+        || named
+        || command.unknown_arguments == UnknownArguments::Ignored
+    {
+        return Ok(());
+    }
+    Err(unknown_field(command.name, "collectionUUID"))
+}
+
 /// Rejects a request that the server's configuration does not allow, and applies the default
 /// write concern.
 fn admit(
@@ -166,11 +181,7 @@ fn admit(
 }
 
 /// The command's operation with its time limit and comment, not yet part of a transaction.
-fn operation(
-    command: &Command,
-    body: RawDoc<'_>,
-    generic: &GenericArguments<'_>,
-) -> StatementContext {
+fn operation(command: &Command, generic: &GenericArguments<'_>) -> StatementContext {
     let mut op = OpContext::new();
     let is_limit = command.max_time == MaxTime::Limit;
     if let Some(limit) = generic.max_time.filter(|_| is_limit) {
@@ -179,12 +190,14 @@ fn operation(
     if let Some(comment) = generic.comment {
         op = op.with_comment(comment.to_value());
     }
-    // The handlers check the type.
-    let bypass = || body.get("bypassDocumentValidation");
-    match command.bypasses_validation && bypass().is_some_and(|value| value.is_truthy()) {
-        true => StatementContext::from(op).with_validation_bypassed(),
-        false => StatementContext::from(op),
+    let mut op = StatementContext::from(op);
+    if command.bypasses_validation && generic.bypasses_validation {
+        op = op.with_validation_bypassed();
     }
+    if command.kind == Kind::Write && generic.keeps_empty_timestamps {
+        op = op.with_empty_timestamps_kept();
+    }
+    op
 }
 
 /// The session of `lsid`, which becomes the connection's last used session.

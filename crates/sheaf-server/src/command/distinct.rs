@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue};
 use sheaf_db::aggregate::view_reads;
 use sheaf_query::canonical::{FindSpec, Hint};
 
@@ -57,6 +57,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "values",
             &sheaf_db::distinct::values_of_documents(docs, &key, collator)?,
         );
+        cx.ok = RawValue::Int32(1);
         return Ok(());
     }
     let view = cx.view(&namespace)?;

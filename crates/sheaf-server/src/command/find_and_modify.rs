@@ -41,6 +41,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
             "fields" => projection = fields::optional_document(NAME, &element)?,
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
             "collation" => spec.collation = fields::collation(NAME, &element)?,
+            "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             // Drivers may send what only a find means.
             "batchSize" => drop(fields::non_negative(NAME, &element)?),
             "singleBatch" => drop(fields::strict_boolean(NAME, &element)?),
@@ -49,6 +50,10 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
             }
             other => return Err(unknown_field(NAME, other)),
         }
+    }
+    if selects_by_id(spec.filter) {
+        // At most one document: there is nothing to sort.
+        spec.sort = None;
     }
     let refuse = |what: &str| {
         Err(Error::new(
@@ -101,6 +106,18 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
         },
         projection,
     })))
+}
+
+/// Whether the filter is `_id` and a value that is no operator, pattern or array.
+fn selects_by_id(filter: Option<RawDoc<'_>>) -> bool {
+    let mut fields = filter.into_iter().flat_map(|filter| filter.iter());
+    match (fields.next(), fields.next()) {
+        (Some(id), None) if id.key() == "_id" => !matches!(
+            id.value(),
+            RawValue::Document(_) | RawValue::Array(_) | RawValue::Regex { .. }
+        ),
+        _ => false,
+    }
 }
 
 /// Runs the command.

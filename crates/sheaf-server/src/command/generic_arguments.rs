@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
+use sheaf_db::Uuid;
 
 use super::cluster_time;
 use super::fields::{self, unknown_field};
@@ -31,6 +32,12 @@ pub struct GenericArguments<'a> {
     pub transaction: RawTransactionArguments,
     /// `apiVersion`, `apiStrict`, `apiDeprecationErrors`.
     pub api: ApiParameters,
+    /// `collectionUUID`: the collection that the client means by the name.
+    pub collection_uuid: Option<Uuid>,
+    /// `bypassDocumentValidation`, whose type the handlers check.
+    pub bypasses_validation: bool,
+    /// `bypassEmptyTsReplacement`, whose type the handlers check.
+    pub keeps_empty_timestamps: bool,
 }
 
 /// The transaction arguments as received, not yet checked.
@@ -75,6 +82,7 @@ pub fn is_generic(name: &str) -> bool {
             | "stmtIds"
             | "mayBypassWriteBlocking"
             | "rawData"
+            | "collectionUUID"
     )
 }
 
@@ -139,9 +147,32 @@ impl<'a> GenericArguments<'a> {
             "apiDeprecationErrors" => {
                 self.api.deprecation_errors = Some(fields::strict_boolean(command, element)?);
             }
+            "collectionUUID" => self.collection_uuid = Some(uuid(command, element)?),
+            "bypassDocumentValidation" => self.bypasses_validation = element.value().is_truthy(),
+            "bypassEmptyTsReplacement" => self.keeps_empty_timestamps = element.value().is_truthy(),
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// A UUID. Errors: `TypeMismatch` for another type, `InvalidUUID` for another length.
+pub fn uuid(command: &str, element: &RawElement<'_>) -> Result<Uuid, Error> {
+    match element.value() {
+        RawValue::Binary {
+            subtype: Uuid::SUBTYPE,
+            bytes,
+        } => bytes.try_into().map(Uuid).map_err(|_| {
+            Error::new(
+                ErrorCode::INVALID_UUID,
+                format!(
+                    "BSON field '{command}.{}' must be a UUID of 16 bytes, not of {}",
+                    element.key(),
+                    bytes.len()
+                ),
+            )
+        }),
+        _ => Err(fields::wrong_type(command, element, "uuid")),
     }
 }
 

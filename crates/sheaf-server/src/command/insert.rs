@@ -9,7 +9,7 @@ use sheaf_db::write::insert::InsertResult;
 use super::context::CommandContext;
 use super::fields;
 use super::retry::Retry;
-use super::write_reply::{WriteErrors, append_write_concern, statements};
+use super::write_reply::{WriteErrors, all_refused, append_write_concern, statements};
 use crate::op_report::WriteReport;
 
 /// Runs the command.
@@ -24,10 +24,14 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
+            "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             _ => cx.unknown_field(&element)?,
         }
     }
     let docs = statements(cx, "documents")?;
+    if let Some(mismatch) = cx.uuid_mismatch(&namespace) {
+        return all_refused(cx, &mismatch, docs.len(), ordered, &["n"], out);
+    }
     let retry = Retry::begin(cx, docs.len())?;
     // Indexes into `docs` of the documents that an earlier try has not stored.
     let places: Vec<usize> = (0..docs.len()).filter(|at| !retry.is_done(*at)).collect();

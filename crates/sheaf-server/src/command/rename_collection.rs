@@ -23,6 +23,9 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     }
     let to = to.ok_or_else(|| fields::missing(NAME, "to"))?;
     cx.report.namespace = Some(from.clone());
+    if let Some(mismatch) = cx.uuid_mismatch(&from) {
+        return Err(mismatch);
+    }
     cx.server
         .db
         .rename_collection(&cx.op, &from, &to, drop_target)?;

@@ -8,7 +8,7 @@ use sheaf_query::canonical::{FindSpec, Hint};
 use super::context::CommandContext;
 use super::fields::{self, unknown_field};
 use super::retry::Retry;
-use super::write_reply::{Meter, WriteErrors, append_write_concern, statements};
+use super::write_reply::{Meter, WriteErrors, all_refused, append_write_concern, statements};
 use crate::op_report::WriteReport;
 
 /// One element of `updates`.
@@ -144,6 +144,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
+            "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -153,6 +154,16 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         .iter()
         .map(|statement| parse_statement(*statement, let_vars))
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(mismatch) = cx.uuid_mismatch(&namespace) {
+        return all_refused(
+            cx,
+            &mismatch,
+            parsed.len(),
+            ordered,
+            &["n", "nModified"],
+            out,
+        );
+    }
     let (mut n, mut n_modified) = (0, 0);
     let mut upserted: Vec<(usize, Value)> = Vec::new();
     let mut errors = WriteErrors::default();

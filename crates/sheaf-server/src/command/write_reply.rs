@@ -114,6 +114,28 @@ impl WriteErrors {
     }
 }
 
+/// The reply of a write whose statements all fail for the same reason before anything is written;
+/// an ordered one ends with the first. `counts` are the names of the counters in the reply.
+pub fn all_refused(
+    cx: &CommandContext<'_>,
+    error: &Error,
+    statements: usize,
+    ordered: bool,
+    counts: &[&str],
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    for name in counts {
+        out.append(name, 0);
+    }
+    let mut errors = WriteErrors::default();
+    let failed = if ordered { 1 } else { statements };
+    for index in 0..failed {
+        errors.push(index, error.clone());
+    }
+    errors.append(cx, out);
+    Ok(())
+}
+
 /// Makes the command's writes durable if its write concern requires it. In a transaction the commit
 /// does that. A failure is reported as `writeConcernError`: the writes are kept.
 pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {

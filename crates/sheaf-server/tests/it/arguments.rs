@@ -461,3 +461,180 @@ fn users_of_kill_all_sessions() {
         );
     }
 }
+
+#[test]
+fn the_uuid_of_a_collection() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            ("{insert: 'c', documents: [{_id: 1}]}", "{n: 1}"),
+            ("{insert: 'other', documents: [{_id: 1}]}", "{n: 1}"),
+        ],
+    );
+    let listed = client.ok(&super::client::command(
+        "{listCollections: 1, filter: {name: 'c'}}",
+    ));
+    let cursor = listed.get("cursor").and_then(|v| v.as_document()).unwrap();
+    let batch = cursor.get("firstBatch").and_then(|v| v.as_array()).unwrap();
+    let entry = batch.iter().next().and_then(|v| v.as_document()).unwrap();
+    let info = entry.get("info").and_then(|v| v.as_document()).unwrap();
+    let uuid = sheaf_bson::json::shell(info.get("uuid").unwrap());
+    let of = |command: &str| command.replace("$U", &format!("collectionUUID: {uuid}"));
+    script(
+        &mut client,
+        &[
+            (&of("{find: 'c', $U}"), "{ok: 1.0}"),
+            (
+                &of("{find: 'other', $U}"),
+                &format!(
+                    "{{code: 361, db: 'test', collectionUUID: {uuid}, expectedCollection: 'other', \
+                     actualCollection: 'c'}}"
+                ),
+            ),
+            (&of("{count: 'missing', $U}"), "{code: 361}"),
+            (
+                &of("{aggregate: 'other', pipeline: [], cursor: {}, $U}"),
+                "{code: 361}",
+            ),
+            (&of("{drop: 'other', $U}"), "{code: 361}"),
+            (
+                &of("{renameCollection: 'test.other', to: 'test.new', $U, $db: 'admin'}"),
+                "{code: 361}",
+            ),
+            (&of("{insert: 'c', documents: [{_id: 2}], $U}"), "{n: 1}"),
+            (
+                &of("{insert: 'other', documents: [{_id: 2}], $U}"),
+                "{ok: 1.0, n: 0}",
+            ),
+            (
+                "{find: 'other', filter: {_id: 2}, singleBatch: true, limit: 1}",
+                "{ok: 1.0}",
+            ),
+            ("{count: 'other'}", "{n: 1}"),
+            (
+                &of(
+                    "{bulkWrite: 1, ops: [{insert: 0, document: {_id: 3}}], nsInfo: [{ns: 'test.other', $U}], \
+                     $db: 'admin'}",
+                ),
+                "{nErrors: 1, nInserted: 0}",
+            ),
+            ("{find: 'c', collectionUUID: 'x'}", "{code: 14}"),
+            ("{find: 'c', collectionUUID: null}", "{ok: 1.0}"),
+            (&of("{ping: 1, $U}"), "{code: 40415}"),
+        ],
+    );
+}
+
+#[test]
+fn empty_timestamps_that_are_kept() {
+    let server = Server::start();
+    let mut client = server.client();
+    let zeros = "{count: 'c', query: {t: Timestamp(0, 0)}}";
+    script(
+        &mut client,
+        &[
+            (
+                "{insert: 'c', documents: [{_id: 1, t: Timestamp(0, 0)}]}",
+                "{n: 1}",
+            ),
+            (zeros, "{n: 0}"),
+            (
+                "{insert: 'c', documents: [{_id: 2, t: Timestamp(0, 0)}], bypassEmptyTsReplacement: true}",
+                "{n: 1}",
+            ),
+            (zeros, "{n: 1}"),
+            (
+                "{update: 'c', updates: [{q: {_id: 1}, u: {t: Timestamp(0, 0)}}], bypassEmptyTsReplacement: true}",
+                "{n: 1}",
+            ),
+            (zeros, "{n: 2}"),
+            (
+                "{update: 'c', updates: [{q: {_id: 1}, u: {t: Timestamp(0, 0)}}]}",
+                "{n: 1}",
+            ),
+            (zeros, "{n: 1}"),
+            (
+                "{findAndModify: 'c', query: {_id: 3}, update: {t: Timestamp(0, 0)}, upsert: true, \
+                 bypassEmptyTsReplacement: true}",
+                "{ok: 1.0}",
+            ),
+            (zeros, "{n: 2}"),
+        ],
+    );
+}
+
+#[test]
+fn what_tools_send() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            (
+                "{create: 'm', timeseries: {timeField: 't'}, capped: false}",
+                "{ok: 1.0}",
+            ),
+            (
+                "{create: 'n', timeseries: {timeField: 't'}, capped: true, size: 4096}",
+                "{code: 72}",
+            ),
+            ("{create: 't', temp: true}", "{ok: 1.0}"),
+            (
+                "{createIndexes: 't', indexes: [{key: {a: 1}, name: 'a'}], v: 2}",
+                "{numIndexesAfter: 2}",
+            ),
+            (
+                "{delete: 't', deletes: [{q: {}, limit: 0}], bypassDocumentValidation: true}",
+                "{n: 0}",
+            ),
+            (
+                "{findAndModify: 't', query: {_id: 1}, remove: true, batchSize: 1, singleBatch: true}",
+                "{ok: 1.0}",
+            ),
+            ("{find: 't', readOnce: true, mirrored: true}", "{ok: 1.0}"),
+            ("{distinct: 't', key: 'a', mirrored: false}", "{ok: 1.0}"),
+            ("{count: 't', mirrored: false}", "{n: 0}"),
+            ("{hello: 1, hangUpOnStepDown: false}", "{ok: 1.0}"),
+        ],
+    );
+}
+
+#[test]
+fn values_of_let() {
+    let server = Server::start();
+    let mut client = server.client();
+    let aggregate =
+        |vars: &str| format!("{{aggregate: 'c', pipeline: [], cursor: {{}}, let: {vars}}}");
+    for (vars, reply) in [
+        ("{x: {$add: [1, 2]}}", "{ok: 1.0}"),
+        ("{x: '$$NOW'}", "{code: 51144}"),
+        ("{NOW: 1}", "{code: 4738901}"),
+        ("{ROOT: 1}", "{code: 9}"),
+    ] {
+        script(&mut client, &[(&aggregate(vars), reply)]);
+    }
+    let find = "{find: 'c', filter: {$expr: {$lt: ['$a', '$$NOW']}}, let: {x: 1}}";
+    script(&mut client, &[(find, "{ok: 1.0}")]);
+}
+
+#[test]
+fn explained_commands() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            ("{explain: null}", "{code: 40414}"),
+            ("{explain: {}}", "{code: 59}"),
+            ("{explain: {nosuch: 1}}", "{code: 59}"),
+            ("{explain: {ping: 1}}", "{code: 20}"),
+            ("{explain: {find: 'c'}, verbosity: null}", "{ok: 1.0}"),
+            (
+                "{explain: {find: 'c', limit: null, collation: null}}",
+                "{ok: 1.0}",
+            ),
+        ],
+    );
+}

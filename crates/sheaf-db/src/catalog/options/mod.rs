@@ -262,7 +262,8 @@ impl CollectionOptions {
 fn check_option(element: RawElement<'_>) -> Result<()> {
     let (option, value) = (element.key(), element.value());
     match (option, value) {
-        ("temp", value) if !value.is_truthy() => Ok(()),
+        // A collection that the next start drops: only a server's own commands create them.
+        ("temp", value) if value.is_number() || matches!(value, RawValue::Boolean(_)) => Ok(()),
         ("autoIndexId", value) if value.is_truthy() => Ok(()),
         ("storageEngine" | "indexOptionDefaults", RawValue::Document(d)) if d.is_empty() => Ok(()),
         ("storageEngine" | "indexOptionDefaults", value)

@@ -25,7 +25,7 @@ use sheaf_db::write::ends_operation;
 use self::parse::{Op, Request};
 use self::results::Results;
 use super::batch::{self, CursorSettings, Listing};
-use super::context::CommandContext;
+use super::context::{CommandContext, uuid_mismatch};
 use super::retry::Retry;
 use super::write_reply::append_write_concern;
 use super::{delete, insert, update};
@@ -47,16 +47,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             Op::Insert(_) => request.inserts_from(at),
             _ => at + 1,
         };
-        let namespace = &request.namespaces[request.ops[at].namespace];
-        if cx.server.db.catalog().kind(namespace).is_view() {
+        if let Some(error) = refused(cx, &request, request.ops[at].namespace) {
             let last = if ordered { at + 1 } else { end };
             for place in at..last {
-                results.failed(
-                    place,
-                    &request.ops[place].op,
-                    &not_on_view(namespace),
-                    (0, 0),
-                );
+                results.failed(place, &request.ops[place].op, &error, (0, 0));
             }
         } else {
             match &request.ops[at].op {
@@ -73,6 +67,16 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     cx.report.plan = Default::default();
     reply(cx, &request, results, &retry, out)
+}
+
+/// The error of every op on this namespace, if it is a view or not the collection that the client
+/// means.
+fn refused(cx: &CommandContext<'_>, request: &Request<'_>, index: usize) -> Option<Error> {
+    let namespace = &request.namespaces[index];
+    if cx.server.db.catalog().kind(namespace).is_view() {
+        return Some(not_on_view(namespace));
+    }
+    uuid_mismatch(cx.server, namespace, request.uuids[index]?)
 }
 
 /// Rejects databases that a transaction may not write to.

@@ -1,12 +1,13 @@
 //! The arguments of a bulkWrite: ops, the namespaces that they refer to by index, options.
 
 use sheaf_bson::{Error, ErrorCode, RawDoc, RawElement};
-use sheaf_db::Namespace;
 use sheaf_db::modify::{DeleteStatement, UpdateStatement};
+use sheaf_db::{Namespace, Uuid};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::super::context::CommandContext;
 use super::super::fields::{self, unknown_field};
+use super::super::generic_arguments::uuid;
 use super::super::list_collections::cursor_batch_size;
 use super::super::update::{UpdateParts, finish_update};
 use super::super::write_reply::{sequence_documents, statements};
@@ -20,6 +21,8 @@ pub struct Request<'a> {
     pub ops: Vec<Entry<'a>>,
     /// `nsInfo`.
     pub namespaces: Vec<Namespace>,
+    /// `collectionUUID` of each of them.
+    pub uuids: Vec<Option<Uuid>>,
     /// Whether the first error ends the command.
     pub ordered: bool,
     /// Whether only failed ops have a document in the cursor.
@@ -84,16 +87,18 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
             "cursor" => {
                 batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
             }
+            "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
             _ => cx.unknown_field(&element)?,
         }
     }
-    let namespaces = sequence_documents(cx, "nsInfo")?
+    let infos = sequence_documents(cx, "nsInfo")?
         .into_iter()
         .map(namespace)
         .collect::<Result<Vec<_>, _>>()?;
+    let (namespaces, uuids): (Vec<_>, Vec<_>) = infos.into_iter().unzip();
     let ops = statements(cx, "ops")?
         .into_iter()
         .map(|doc| op(doc, let_vars, namespaces.len()))
@@ -101,6 +106,7 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
     Ok(Request {
         ops,
         namespaces,
+        uuids,
         ordered,
         errors_only,
         batch_size,
@@ -108,16 +114,18 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
 }
 
 /// One element of `nsInfo`.
-fn namespace(doc: RawDoc<'_>) -> Result<Namespace, Error> {
+fn namespace(doc: RawDoc<'_>) -> Result<(Namespace, Option<Uuid>), Error> {
     const NS_INFO: &str = "bulkWrite.nsInfo";
-    let mut name = None;
+    let (mut name, mut collection_uuid) = (None, None);
     for element in fields::given(doc) {
         match element.key() {
             "ns" => name = Some(fields::string(NS_INFO, &element)?),
+            "collectionUUID" => collection_uuid = Some(uuid(NS_INFO, &element)?),
             other => return Err(unknown_field(NS_INFO, other)),
         }
     }
-    Namespace::parse(name.ok_or_else(|| fields::missing(NS_INFO, "ns"))?)
+    let name = name.ok_or_else(|| fields::missing(NS_INFO, "ns"))?;
+    Ok((Namespace::parse(name)?, collection_uuid))
 }
 
 /// One element of `ops`.

@@ -68,7 +68,7 @@ impl ControlGroup {
                 if file < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // 0 stands for the writing process itself.
+                // 0 means the writing process.
                 let written = libc::write(file, c"0".as_ptr().cast(), 1);
                 let failed = io::Error::last_os_error();
                 libc::close(file);

@@ -106,7 +106,7 @@ mod tests {
     use crate::{Value, doc};
 
     #[test]
-    fn keys_sort_as_ids_do_and_come_back() {
+    fn keys_sort_like_ids_and_round_trip() {
         let of = |value: &Value| {
             let mut key = KeyStringBuilder::new(Directions::ascending());
             key.append(value.as_raw());

@@ -387,7 +387,7 @@ mod tests {
 
     /// Where an iteration takes milliseconds, the first check after the deadline detects it.
     #[test]
-    fn long_rounds_look_at_the_clock_every_time() {
+    fn long_rounds_check_the_time_every_time() {
         let limit = Duration::from_millis(25);
         let op = OpContext::new().with_max_time(limit);
         for _ in 0..100 {

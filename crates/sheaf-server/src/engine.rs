@@ -373,7 +373,7 @@ mod tests {
     use super::cache_for;
 
     #[test]
-    fn the_cache_is_of_what_the_machine_or_the_container_has() {
+    fn the_cache_follows_machine_and_container_memory() {
         const MB: u64 = 1 << 20;
         for (memory, cache) in [
             (256, 128),

@@ -62,7 +62,7 @@ const fn int(min: i64, max: i64) -> Type {
 }
 
 parameters! {
-    /// Blocking stages may write temporary files unless the command says otherwise.
+    /// Blocking stages may write temporary files unless the command overrides this.
     AllowDiskUseByDefault = "allowDiskUseByDefault": Type::Bool, 1, true;
     /// Seconds for which a past timestamp stays readable.
     MinSnapshotHistoryWindowInSeconds = "minSnapshotHistoryWindowInSeconds": int(0, i32::MAX as i64), 300, true;

@@ -110,7 +110,7 @@ fn is_tags(tags: RawDoc<'_>) -> bool {
     !tags.is_empty() && tags.iter().all(|tag| tag.value().is_number())
 }
 
-/// `wtimeout`: anything that is not a number counts as 0, which waits for ever.
+/// `wtimeout`: anything that is not a number counts as 0, which waits indefinitely.
 /// Errors: `FailedToParse` beyond an int.
 fn check_timeout(timeout: RawValue<'_>) -> Result<(), Error> {
     match timeout.as_i64_saturating() {

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_opens_again_where_it_was_and_has_its_name() {
+    fn an_engine_reopens_and_keeps_its_name() {
         for wanted in EngineKind::ALL {
             let folder = tempfile::tempdir().unwrap();
             let location = Location::choose(folder.path(), Some(wanted.name())).unwrap();

@@ -69,7 +69,7 @@ impl FrameBuffer {
 
     /// The length of the first frame, or `None` while it is incomplete.
     ///
-    /// Errors: the frame's header is rejected. The caller answers as the rejection says, then
+    /// Errors: the frame's header is rejected. The caller answers as the rejection specifies, then
     /// either closes the connection or calls [`reject`](Self::reject) and reads on.
     pub fn next_frame(&self) -> Result<Option<usize>, Rejection> {
         let pending = &self.bytes[self.start..self.end];

@@ -15,8 +15,8 @@
 //!                                                     millisecond; its latencies are printed
 //! ```
 //!
-//! The server runs in its own control group if this program may create one. Otherwise it says so,
-//! and measures only resident memory.
+//! The server runs in its own control group if this program may create one. Otherwise it prints a
+//! note and measures only resident memory.
 
 use std::fmt::Write;
 use std::io;

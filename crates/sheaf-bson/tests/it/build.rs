@@ -30,14 +30,14 @@ fn doc_macro_nests() {
 }
 
 #[test]
-fn bytes_are_those_of_the_format() {
+fn bytes_match_the_format() {
     let doc = doc! {"hello": "world"};
     assert_eq!(doc.as_bytes(), b"\x16\0\0\0\x02hello\0\x06\0\0\0world\0\0");
     assert_eq!(array![true].as_bytes(), b"\x09\0\0\0\x080\0\x01\0");
 }
 
 #[test]
-fn builds_behind_bytes_that_are_there() {
+fn builds_after_existing_bytes() {
     let mut b = DocBuilder::with_vec(b"header".to_vec());
     b.begin_document("cursor").begin_array("firstBatch");
     for n in 0..12 {

@@ -107,7 +107,7 @@ fn numeric_ordering_compares_runs_of_digits() {
 fn shifted_passes_over_spaces_and_punctuation() {
     let shifted =
         |strength: i32| doc! {"locale": "en", "alternate": "shifted", "strength": strength};
-    // `_` stands for a space.
+    // `_` means a space.
     table(
         doc! {"locale": "en"},
         "di_Silva < Di_Silva < diSilva < U.S.A. < USA",
@@ -224,7 +224,7 @@ fn documents_are_filled_in_and_shown_whole() {
 }
 
 #[test]
-fn documents_that_cannot_be_are_refused() {
+fn invalid_documents_are_refused() {
     for (spec, code, part) in [
         (doc! {"strength": 1}, 40414, "locale"),
         (doc! {"locale": 5}, 14, "locale"),

@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn exact_values_come_back(values in vec(value(), 0..4), d in directions()) {
+    fn exact_values_are_restored(values in vec(value(), 0..4), d in directions()) {
         let key = encode(&values, d);
         let back = decode(key.as_bytes(), key.type_bits().as_bytes(), d).unwrap();
         prop_assert_eq!(back.len(), values.len());
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn record_ids_sort_and_come_back(a in 0i64.., b in 0i64.., shift_a in 0u32..63, shift_b in 0u32..63) {
+    fn record_ids_sort_and_round_trip(a in 0i64.., b in 0i64.., shift_a in 0u32..63, shift_b in 0u32..63) {
         let (a, b) = (a >> shift_a, b >> shift_b);
         let key = |id| {
             let mut builder = encode(&[Value::Null], Directions::ascending());
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn the_bytes_are_these() {
+fn bytes_of_examples() {
     let decimal = |s: &str| Value::Decimal128(s.parse().unwrap());
     let cases = [
         Value::MinKey,
@@ -297,7 +297,7 @@ fn the_bytes_are_these() {
 }
 
 #[test]
-fn small_things_stay_small() {
+fn small_values_have_short_keys() {
     let len = |v: Value| encode(&[v], Directions::ascending()).as_bytes().len();
     assert_eq!(len(Value::from(127)), 2);
     assert_eq!(len(Value::from(-16383)), 3);

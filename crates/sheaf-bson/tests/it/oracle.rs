@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(crate::cases(1000))]
 
     #[test]
-    fn both_read_the_same(doc in document()) {
+    fn both_readers_agree(doc in document()) {
         if comparable(doc.as_raw()) {
             let theirs = bson::Document::from_reader(doc.as_bytes()).unwrap();
             prop_assert_eq!(rebuild(&theirs), doc);

@@ -111,7 +111,7 @@ fn many_ways_to_write_a_value() {
 }
 
 #[test]
-fn bad_text_is_refused_where_it_is_bad() {
+fn invalid_text_is_refused_with_its_position() {
     let cases = [
         ("", "expected a value at offset 0"),
         ("{a 1}", "expected ':' at offset 3"),

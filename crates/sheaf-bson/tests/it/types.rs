@@ -84,7 +84,7 @@ fn keys_of_every_length_end_where_they_end() {
         assert_eq!(
             doc.get("last"),
             Some(RawValue::Int32(2)),
-            "behind a key of {len} bytes"
+            "after a key of {len} bytes"
         );
         let only = doc! {key.as_str(): null};
         assert_eq!(only.iter().count(), 1, "a key of {len} bytes");

@@ -29,7 +29,7 @@ fn well_formed_documents_pass() {
 }
 
 #[test]
-fn faults_are_named_and_placed() {
+fn faults_are_reported_with_their_position() {
     let patched = |doc: sheaf_bson::DocBuf, at: usize, byte: u8| {
         let mut bytes = doc.into_vec();
         bytes[at] = byte;
@@ -121,7 +121,7 @@ fn a_scope_must_fill_its_length() {
 }
 
 #[test]
-fn a_bomb_of_depth_costs_nothing() {
+fn deep_nesting_costs_nothing() {
     let bytes = nested(200_000);
     assert!(check(&bytes).is_err());
     // Reading it unvalidated does not exhaust the stack.

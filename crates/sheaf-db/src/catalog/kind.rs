@@ -1,4 +1,4 @@
-//! What a name stands for: nothing, a collection, a view or a time-series collection.
+//! What a name resolves to: nothing, a collection, a view or a time-series collection.
 //!
 //! An operation asks once ([`CatalogSnapshot::kind`]) and matches all kinds, so that a new kind
 //! shows where it is not yet considered.
@@ -52,7 +52,7 @@ pub struct Timeseries {
 }
 
 impl CatalogSnapshot {
-    /// What the name stands for.
+    /// What the name resolves to.
     pub fn kind(&self, ns: &Namespace) -> NamespaceKind<'_> {
         match (self.view(ns), self.collection(ns)) {
             (Some(view), _) => match self.buckets_below(ns) {

@@ -51,7 +51,7 @@ pub use crate::catalog::namespace::Namespace;
 const DATABASE_LOCKS_KEPT: usize = 1024;
 
 /// A collection and a consistent storage snapshot: the snapshot has the tables of the collection
-/// and of its indexes, and no document that is more multikey than the indexes say.
+/// and of its indexes, and no document that is more multikey than the indexes record.
 ///
 /// Reading from it never blocks, and its contents stay the same even if the collection is dropped.
 #[derive(Clone)]

@@ -163,7 +163,7 @@ mod tests {
     use sheaf_bson::doc;
 
     #[test]
-    fn given_back_as_they_were_and_in_order() {
+    fn tokens_round_trip_and_sort() {
         let token = |time, kind, operation| ResumeToken {
             time: Timestamp::from_u64(time),
             kind,

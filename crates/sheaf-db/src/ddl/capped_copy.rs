@@ -173,7 +173,7 @@ impl Db {
         let Some(first) = first else {
             return Ok(());
         };
-        // The documents are stored already, whatever the validator now says.
+        // The documents are stored already, so the current validator does not apply.
         let own = StatementContext::new().with_validation_bypassed();
         let mut batch: Vec<Bytes> = Vec::new();
         let mut batch_bytes = 0;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Only keys whose fields met no array are read this way, so the nested form has the document's own
-//! value at every path. A missing field reads as null; no predicate or projection decided here can
-//! tell the two apart.
+//! value at every path. A missing field reads as null; predicates and projections decided here do
+//! not distinguish the two.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Sorted runs on disk, for blocking stages that exceed their memory limit.
 //!
-//! A run is an unnamed file, unlinked on creation, so neither a crash nor an error leaves anything
-//! behind.
+//! A run is an unnamed file, unlinked on creation, so nothing remains after a crash or an error.
 //!
 //! ```text
 //! run := record*     record := key_len:u32 payload_len:u32 key payload
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_left_behind() {
+    fn no_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let reader = run(dir.path(), &[1, 2]);
         assert_eq!(reader.len_bytes(), 2 * (8 + 1 + 2));

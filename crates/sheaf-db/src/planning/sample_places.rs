@@ -61,7 +61,7 @@ mod tests {
     use sheaf_bson::RecordId;
 
     #[test]
-    fn numbers_are_met_exactly() {
+    fn numbers_are_sampled_exactly() {
         let places = Places::between(&RecordId::new(-5).to_key(), &RecordId::new(94).to_key());
         for part in [0, 1, 50, 99] {
             let key = places.at(part, 100);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_met_in_order_within_the_ends() {
+    fn keys_are_sampled_in_order_within_bounds() {
         let (first, last) = (
             b"<a prefix of them all, 1".as_slice(),
             b"<a prefix of them all, 9 and on".as_slice(),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_by_forgetting_what_is_not_used() {
+    fn bounded_by_evicting_unused_entries() {
         let catalogue = BucketCatalogue::default();
         for n in 0..SERIES_MAX * 3 {
             catalogue.open(&key(n), bucket(1));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_levels_and_no_more() {
+    fn at_most_a_hundred_levels() {
         let mut now = || Timestamp::default();
         assert!(prepare_for_insert(nested(100).as_raw(), &mut now).is_ok());
         let error = prepare_for_insert(nested(101).as_raw(), &mut now).unwrap_err();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sheaf_testkit::borders::{Rules, check};
 
-/// Lowest first: a filter, a sort and an expression know nothing of pipelines and plans.
+/// Lowest first: filters, sorts and expressions do not depend on pipelines and plans.
 const RULES: Rules<'_> = Rules {
     order: &[
         "location.rs interrupt.rs key_table.rs metadata.rs dependencies.rs regex.rs script.rs random.rs",

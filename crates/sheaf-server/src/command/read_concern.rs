@@ -8,7 +8,7 @@ use crate::command_facts::{Command, InTransaction};
 
 const NAME: &str = "readConcern";
 
-/// Where a concern may come from, as servers tell each other.
+/// Values of `provenance`, which servers send to each other.
 const PROVENANCES: &[&str] = &[
     "clientSupplied",
     "implicitDefault",

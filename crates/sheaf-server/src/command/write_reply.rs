@@ -93,7 +93,7 @@ impl WriteErrors {
             return;
         }
         cx.write_refused();
-        // A client that asks for no acknowledgement is told of no error either.
+        // An unacknowledged write reports no error either.
         if cx.generic.write_concern.unacknowledged {
             return;
         }

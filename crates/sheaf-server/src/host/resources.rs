@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_of_the_own_group_and_of_those_above() {
+    fn limits_include_parent_groups() {
         let shown = |groups: &str| -> Vec<String> {
             let files = MEMORY.files(groups).into_iter().skip(2);
             files.map(|file| file.display().to_string()).collect()

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_from_the_least_there_was() {
+    fn growth_is_measured_from_the_minimum() {
         const MB: u64 = 1 << 20;
         let mut least = None;
         assert!(!has_grown(&mut least, 100 * MB, 50 * MB));

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn due_times_lie_on_the_grid() {
+    fn due_times_are_on_the_grid() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         for (due, expected) in [(0, 0), (1, 100), (100, 100), (101, 200), (4_010, 4_100)] {

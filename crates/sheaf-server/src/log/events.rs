@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_of_ours_is_a_literal() {
+    fn own_ids_are_not_literals() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut found = Vec::new();
         literals(&crates.join("sheaf-server/src"), &mut found);

@@ -266,7 +266,7 @@ fn rotation() {
 }
 
 #[test]
-fn a_full_disk_loses_lines_and_nothing_else() {
+fn a_full_disk_loses_only_lines() {
     let log = to_file(Path::new("/dev/full"), Rotation::Reopen);
     for i in 0..100 {
         log.info(Component::Write, i, "lost", super::none);

@@ -1,7 +1,7 @@
 //! Attributes cut to their limit, in a line that stays JSON.
 //!
 //! An attribute whose text would exceed the limit ends before the element that
-//! goes past it. The line then says what was left out:
+//! goes past it. The line then reports what was left out:
 //!
 //! ```text
 //! "attr":{"command":{"find":"c","filter":{"a":{"$in":[0,1,2]}}}},

@@ -9,7 +9,7 @@
 //!
 //! A *circle* is a strongly connected set of files. An *upward import* is an import of a file by
 //! one of a lower rank. Re-exports are followed to the file that defines the name, and a
-//! re-export by a parent module is no import of its own: a facade ties nothing together.
+//! re-export by a parent module does not count as an import: a facade creates no circle.
 //! Code under `#[cfg(test)]` does not count.
 //!
 //! Approximations: paths built by macros are not seen, and a name that a glob import brings in

@@ -78,7 +78,7 @@ impl Crate {
                     continue;
                 };
                 // An imported module counts by the paths that go through it; a name that a
-                // parent hands on counts for those who use it.
+                // parent re-exports counts for the files that use it.
                 let handed_on = named.exported && to.starts_with(path);
                 if let (Some(item), false) = (item, handed_on) {
                     add(&to, &item);
@@ -291,7 +291,7 @@ fn skip_literal(text: &str) -> Option<usize> {
     (second == '\'').then_some(quote + 1 + end + 1)
 }
 
-/// Removes what stands under `#[cfg(test)]`; files of such modules go to `excluded`.
+/// Removes code under `#[cfg(test)]`; files of such modules go to `excluded`.
 fn without_tests(
     tokens: Vec<String>,
     module: &ModulePath,

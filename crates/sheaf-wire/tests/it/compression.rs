@@ -6,7 +6,7 @@ use sheaf_wire::{Compressor, CompressorSet};
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out(
+    fn data_round_trips(
         pattern in prop::collection::vec(any::<u8>(), 1..50),
         times in 1usize..200,
     ) {
@@ -29,7 +29,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_data_is_an_error_or_another_text_of_the_announced_length(
+    fn damaged_data_is_an_error_or_has_the_declared_length(
         damage in prop::collection::vec((0usize..400, any::<u8>()), 1..6),
     ) {
         let input = b"a text that repeats itself, ".repeat(40);
@@ -48,7 +48,7 @@ proptest! {
 }
 
 #[test]
-fn a_bomb_does_not_go_off() {
+fn a_compression_bomb_is_refused() {
     let zeros = vec![0; 64 << 20];
     for compressor in [Compressor::Zlib, Compressor::Zstd, Compressor::Snappy] {
         let mut bomb = Vec::new();
@@ -62,7 +62,7 @@ fn a_bomb_does_not_go_off() {
 }
 
 #[test]
-fn what_does_not_shrink_is_sent_as_it_is() {
+fn incompressible_data_is_sent_plain() {
     for compressor in Compressor::NEGOTIABLE {
         let mut packed = Vec::new();
         assert!(
@@ -75,7 +75,7 @@ fn what_does_not_shrink_is_sent_as_it_is() {
 }
 
 #[test]
-fn a_handshake_agrees_on_what_both_have() {
+fn a_handshake_selects_common_compressors() {
     let server: CompressorSet = [Compressor::Snappy, Compressor::Zstd].into_iter().collect();
     let agreed = server.negotiate(["zlib", "zstd", "lz4", "snappy", "zstd"]);
     assert_eq!(

@@ -37,7 +37,7 @@ fn drain(buffer: &mut FrameBuffer) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_frame_comes_out_when_its_last_byte_is_in() {
+fn a_frame_is_returned_once_complete() {
     let message = ping(1);
     let mut buffer = FrameBuffer::new();
     for byte in &message[..message.len() - 1] {
@@ -52,7 +52,7 @@ fn a_frame_comes_out_when_its_last_byte_is_in() {
 
 proptest! {
     #[test]
-    fn any_cutting_of_the_stream_gives_the_same_frames(
+    fn frames_do_not_depend_on_how_the_stream_is_cut(
         sizes in prop::collection::vec(0usize..20_000, 1..8),
         cuts in prop::collection::vec(1usize..9_000, 1..40),
     ) {
@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn a_large_claim_costs_no_memory_until_the_bytes_come() {
+fn a_declared_length_costs_no_memory_until_bytes_arrive() {
     let mut buffer = FrameBuffer::new();
     buffer.extend(&header(MAX_MESSAGE_BYTES as i32, op::MSG));
     assert_eq!(buffer.next_frame().unwrap(), None);
@@ -95,7 +95,7 @@ fn a_large_claim_costs_no_memory_until_the_bytes_come() {
 }
 
 #[test]
-fn memory_is_given_back() {
+fn buffers_release_memory() {
     let text = "x".repeat(3 << 20);
     let large = op_msg(
         1,
@@ -106,14 +106,22 @@ fn memory_is_given_back() {
     let mut buffer = FrameBuffer::new();
     buffer.extend(&large);
     assert_eq!(drain(&mut buffer).len(), 1);
-    assert_eq!(buffer.capacity(), 0, "a large buffer goes at once");
+    assert_eq!(
+        buffer.capacity(),
+        0,
+        "a large buffer is released immediately"
+    );
 
     buffer.extend(&ping(2));
     buffer.release();
-    assert!(buffer.capacity() > 0, "what is in it stays");
+    assert!(buffer.capacity() > 0, "a buffer with contents is kept");
     assert_eq!(drain(&mut buffer).len(), 1);
     buffer.release();
-    assert_eq!(buffer.capacity(), 0, "a small one when asked");
+    assert_eq!(
+        buffer.capacity(),
+        0,
+        "a small buffer is released on request"
+    );
 }
 
 #[test]
@@ -198,7 +206,7 @@ fn refused_headers() {
 }
 
 #[test]
-fn the_frame_behind_a_refused_one_is_read() {
+fn the_frame_after_a_refused_one_is_read() {
     let mut buffer = FrameBuffer::new();
     let length = MAX_MESSAGE_BYTES + 1000;
     buffer.extend(&header(length as i32, op::MSG));
@@ -212,24 +220,21 @@ fn the_frame_behind_a_refused_one_is_read() {
         let now = left.min(1 << 20);
         buffer.extend(&vec![0; now]);
         left -= now;
-        assert!(
-            buffer.capacity() <= 1 << 20,
-            "the bytes passed over are not kept"
-        );
+        assert!(buffer.capacity() <= 1 << 20, "skipped bytes are not kept");
     }
     buffer.extend(&ping(8));
     assert_eq!(drain(&mut buffer), [ping(8)]);
 }
 
 #[test]
-fn other_protocols_are_told_so() {
+fn other_protocols_are_detected() {
     for start in ["GET ", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let mut buffer = FrameBuffer::new();
         buffer.extend(start.as_bytes());
         let rejection = buffer.next_frame().expect_err(start);
         assert!(rejection.close);
         let Some(Answer::Raw(bytes)) = rejection.answer else {
-            panic!("an HTTP client gets an HTTP answer");
+            panic!("an HTTP client gets an HTTP reply");
         };
         assert!(bytes.starts_with(b"HTTP/1.0 400"));
     }

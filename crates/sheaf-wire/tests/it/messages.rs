@@ -123,7 +123,7 @@ fn checksums_are_verified() {
 }
 
 #[test]
-fn refused_messages_are_answered_and_passed_over() {
+fn refused_messages_are_answered_and_skipped() {
     let ping = doc! {"ping": 1};
     let body = body_section(&ping);
     let document = doc! {"_id": 1};
@@ -263,7 +263,7 @@ fn an_unknown_section_kind_ends_the_connection() {
 }
 
 #[test]
-fn who_does_not_listen_is_not_answered() {
+fn requests_without_reply_get_no_error() {
     let rejection = refused(&raw(Flags::MORE_TO_COME, &[]));
     assert_eq!(rejection.answer, None);
     assert!(!rejection.close);

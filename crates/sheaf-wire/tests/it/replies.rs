@@ -144,7 +144,7 @@ fn exhaust_replies_answer_each_other() {
 }
 
 #[test]
-fn an_error_replaces_what_was_begun() {
+fn an_error_replaces_a_partial_reply() {
     let error = Error::new(ErrorCode::DUPLICATE_KEY, "E11000 duplicate key")
         .with_label(label::TRANSIENT_TRANSACTION)
         .with_extra(doc! {"keyPattern": {"a": 1}});
@@ -173,7 +173,7 @@ fn an_error_replaces_what_was_begun() {
 }
 
 #[test]
-fn a_reply_nobody_wrote_is_an_error() {
+fn an_unwritten_reply_is_an_error() {
     let bytes = reply_to(&request(0), |_| {});
     let mut decoder = Decoder::new(CompressorSet::NONE);
     let message = decoder.decode(&bytes).unwrap();

@@ -433,7 +433,7 @@ fn refusals_name_the_line() {
 }
 
 #[test]
-fn what_asks_for_nothing_passes() {
+fn options_without_effect_pass() {
     for file in [
         "",
         "# nothing\n",
@@ -480,7 +480,7 @@ fn an_option_without_effect_is_accepted_and_reported() {
 }
 
 #[test]
-fn every_flag_and_key_is_there_once() {
+fn every_flag_and_key_is_unique() {
     for option in OPTIONS {
         let same_key = OPTIONS
             .iter()

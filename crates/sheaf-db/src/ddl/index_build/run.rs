@@ -278,7 +278,7 @@ impl Drop for RollBack<'_> {
         let result = roll_back(self.db, &OpContext::new(), self.collection, self.build);
         self.build.set_ended();
         if let Err(error) = result {
-            // The rows still say that the indexes are not ready: the next start drops them.
+            // The rows still have `ready: false`: the next start drops the indexes.
             self.db.events().send(DbEvent::IndexBuildFailed {
                 ns: self.collection.ns().clone(),
                 indexes: Vec::new(),

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dearer_trial_does_not_prove_the_plan() {
+    fn a_more_expensive_trial_does_not_prove_the_plan() {
         let cache = PlanCache::default();
         record(&cache, 1, 10);
         record(&cache, 1, 35);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_by_forgetting_the_longest_unused() {
+    fn bounded_by_evicting_the_least_recently_used() {
         let cache = PlanCache::default();
         let entries_max = CachePolicy::default().entries_max;
         for n in 0..entries_max as u64 {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_older_entries_go_and_the_last_one_is_not_kept() {
+    fn without_room_older_entries_are_removed() {
         let cache = PlanCache::default();
         let policy = CachePolicy {
             bytes_max: 0,
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_very_long_is_not_remembered() {
+    fn very_long_filters_are_not_cached() {
         let cache = PlanCache::default();
         let text = "x".repeat(ENTRY_BYTES_MAX);
         let plan = CachedPlan {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_forgotten_with_all_its_keys() {
+    fn a_shape_is_removed_with_all_its_keys() {
         let cache = PlanCache::default();
         for n in [2, 3, 4] {
             record(&cache, n, 1);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_an_entry_does_not_tell_of_its_trial() {
+    fn without_room_an_entry_has_no_trial_details() {
         let cache = PlanCache::default();
         let policy = CachePolicy {
             trial_bytes_max: 0,
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_composed_plan_goes_with_the_plans_that_it_is_made_of() {
+    fn a_composed_plan_is_removed_with_its_parts() {
         let cache = PlanCache::default();
         record(&cache, 1, 5);
         cache.compose(&key(9), plan(0), &CachePolicy::default());

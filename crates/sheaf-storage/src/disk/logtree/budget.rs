@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_gives_way_and_what_is_left_over_is_excess() {
+    fn a_cache_shrinks_and_the_rest_is_excess() {
         let budget = MemoryBudget::new(100);
         let hoard = Arc::new(Hoard {
             budget: budget.clone(),

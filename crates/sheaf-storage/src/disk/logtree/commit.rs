@@ -370,7 +370,7 @@ mod explore {
     }
 
     #[test]
-    fn what_is_visible_is_there_whoever_made_it_visible() {
+    fn visible_batches_are_inserted() {
         explored(3, || {
             let sequencer = Arc::new(Sequencer::new(0));
             let inserted: Inserted = Arc::new(Default::default());
@@ -389,7 +389,7 @@ mod explore {
     }
 
     #[test]
-    fn nobody_sleeps_for_ever() {
+    fn no_writer_sleeps_indefinitely() {
         explored(3, || {
             let sequencer = Arc::new(Sequencer::new(0));
             let inserted: Inserted = Arc::new(Default::default());
@@ -429,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequences_become_visible_in_order_and_none_is_forgotten() {
+    fn sequences_become_visible_in_order() {
         const THREADS: u64 = 4;
         const EACH: u64 = 20_000;
         let sequencer = Sequencer::new(7);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_early_waits_for_those_before() {
+    fn sequences_wait_for_earlier_ones() {
         let sequencer = Sequencer::new(0);
         sequencer.publish(2);
         sequencer.publish(3);

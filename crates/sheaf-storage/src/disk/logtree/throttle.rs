@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_middle_as_much_comes_as_goes() {
+    fn in_the_middle_input_equals_output() {
         let second = 1_000_000_000;
         assert_eq!(cost(1 << 20, 1 << 20, 0.5), second);
         assert_eq!(cost(1 << 20, 1 << 20, 1.0), 2 * second);

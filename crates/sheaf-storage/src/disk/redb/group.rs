@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_panics_leaves_nobody_waiting() {
+    fn a_panicking_leader_leaves_no_waiter() {
         let group: Group<u64, u64> = Group::new();
         let answered = AtomicU64::new(0);
         thread::scope(|scope| {

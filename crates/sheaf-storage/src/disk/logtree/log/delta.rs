@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_all_that_a_delta_holds() {
+    fn a_delta_contains_only_changes() {
         let base = noise(1000, 1);
         let changed = |at: usize, bytes: &[u8]| {
             let mut new = base.clone();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn to_another_base_it_is_not_applied() {
+    fn a_delta_is_refused_on_another_base() {
         let base = noise(200, 1);
         let mut new = base.clone();
         new[77] ^= 1;

@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_comes_back() {
+    fn a_batch_round_trips() {
         let mut batch = WriteBatch::new();
         batch.put(TableId::CATALOG, b"", "");
         batch.put(TableId(7), b"key", vec![7; 70_000]);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_numbers() {
+    fn names_contain_numbers() {
         assert_eq!(segment_number(&segment_name(7)), Some(7));
         assert_eq!(segment_number(&segment_name(u64::MAX)), Some(u64::MAX));
         for other in ["log.7", "log.spare.7", "log.00000000x7", "tree", "log."] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_goes_by_steps() {
+    fn files_are_filled_in_steps() {
         assert_eq!(filled_next(0, 100, 64 << 20), FILL_MIN);
         assert_eq!(filled_next(1 << 20, 0, 64 << 20), 2 << 20);
         assert_eq!(filled_next(32 << 20, 0, 64 << 20), 36 << 20);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_inserted_is_found_and_little_else() {
+    fn inserted_keys_are_found_with_few_false_positives() {
         let entries: u64 = if cfg!(miri) { 100 } else { 100_000 };
         let bloom = Bloom::new(entries * BYTES_PER_ENTRY);
         for n in 0..entries {

@@ -207,7 +207,7 @@ fn runs_are_inserted_side_by_side() {
 }
 
 #[test]
-fn of_two_versions_of_a_key_one_meets_the_other() {
+fn of_two_versions_of_a_key_one_finds_the_other() {
     explore(5, || {
         let fixture = Arc::new(Fixture::new());
         fixture.insert(&[("a", 1, LOW)]);
@@ -241,7 +241,7 @@ fn a_reader_walks_both_ways_while_others_insert() {
 }
 
 #[test]
-fn what_is_visible_is_found() {
+fn visible_entries_are_found() {
     explore(3, || {
         let fixture = Arc::new(Fixture::new());
         fixture.insert(&[("b", 1, HIGH)]);
@@ -330,7 +330,7 @@ fn two_keys_of_one_slot_are_both_found() {
 }
 
 #[test]
-fn a_full_index_does_not_say_that_a_key_is_absent() {
+fn a_full_index_reports_no_key_as_absent() {
     explore(3, || {
         let fixture = Arc::new(Fixture::new());
         // Three of its four slots may be taken.
@@ -357,7 +357,7 @@ fn a_full_index_does_not_say_that_a_key_is_absent() {
 }
 
 #[test]
-fn a_put_cuts_a_stretch_that_is_noted_at_the_same_time() {
+fn a_put_splits_a_run_recorded_concurrently() {
     explore(4, || {
         let fixture = Arc::new(Fixture::new());
         for key in ["a", "b"] {
@@ -381,7 +381,7 @@ fn a_put_cuts_a_stretch_that_is_noted_at_the_same_time() {
 }
 
 #[test]
-fn a_put_that_comes_while_two_note_is_seen() {
+fn a_put_during_two_recordings_is_seen() {
     explore(2, || {
         let fixture = Arc::new(Fixture::new());
         for key in ["a", "b", "c"] {

@@ -35,7 +35,7 @@ pub(super) enum Known<'g> {
     At(NodeRef<'g>),
     /// The generation has no version.
     Absent,
-    /// The index cannot tell: search the list.
+    /// The index does not decide: search the list.
     Unknown,
 }
 

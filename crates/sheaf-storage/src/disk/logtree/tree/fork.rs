@@ -73,8 +73,8 @@ impl Fork {
             space.pin(base.version);
             base.within.end.max(space.end())
         };
-        // Read in the same way as the newest roots; the base may still be in a map that is to be
-        // unmapped.
+        // Read in the same way as the newest roots; the base may still use a map that will
+        // be unmapped.
         let map = store.current_map(end);
         let own = ForkPages {
             store: store.clone(),

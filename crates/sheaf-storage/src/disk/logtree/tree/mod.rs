@@ -261,7 +261,7 @@ impl TreeFile {
         self.inner.store.stats()
     }
 
-    /// Whether writes are still accepted; else an error that says why not.
+    /// Whether writes are still accepted; otherwise an error with the reason.
     pub fn check_writable(&self) -> Result<()> {
         self.inner.store.check_writable()
     }

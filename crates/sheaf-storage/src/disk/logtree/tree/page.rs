@@ -522,7 +522,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_is_found_where_it_stands_and_others_where_they_would(
+        fn every_key_is_found_at_its_position(
             prefix in prop::collection::vec(any::<u8>(), 0..6),
             rests in prop::collection::btree_set(prop::collection::vec(0_u8..3, 0..7), 1..60),
             asked in prop::collection::vec(prop::collection::vec(0_u8..3, 0..8), 0..20),
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_flipped_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let mut image = page_of(&[b"aa".to_vec(), b"ab".to_vec()]);
         seal(&mut image, 1, false, 4096);
         for bit in 0..8 * image.len() {

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_taken_again_and_is_its_holders_alone() {
+    fn pieces_are_reused_and_exclusive() {
         let memory = Arc::new(PageMemory::default());
         let mut held: Vec<PageBuf> = (0..300).map(|_| memory.take(5000)).collect();
         for (n, piece) in held.iter_mut().enumerate() {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_of_the_heap() {
+    fn long_pieces_come_from_the_heap() {
         let memory = Arc::new(PageMemory::default());
         let mut bytes = memory.take(GRANULES_MAX * PIECE);
         assert!(matches!(bytes, PageBuf::Piece(_)));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn what_is_cold_is_the_systems() {
+    fn cold_pieces_are_returned_to_the_system() {
         let memory = Arc::new(PageMemory::default());
         let mut held: Vec<PageBuf> = (0..100).map(|_| memory.take(4096)).collect();
         held.iter_mut().for_each(|piece| piece.fill(1));

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_after_a_pinned_version_is_free_at_once() {
+    fn space_used_only_after_a_pinned_version_is_freed() {
         let mut space = Space::new(2, FreeRuns::default());
         space.pin(1);
         let owner = space.owner();

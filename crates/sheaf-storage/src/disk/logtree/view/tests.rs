@@ -500,7 +500,7 @@ fn large_values_are_shared_and_outlive_their_generation() {
 }
 
 #[test]
-fn a_cursor_that_rests_holds_nothing() {
+fn a_suspended_cursor_holds_nothing() {
     let engine = with_table();
     let large = bytes::Bytes::from(vec![7; 1 << 20]);
     apply(&engine, |batch| {
@@ -554,7 +554,7 @@ fn a_cursor_that_rests_holds_nothing() {
 
 /// Also for Miri: a snapshot may be accessed while it is being dropped.
 #[test]
-fn snapshots_go_while_others_look_through_them() {
+fn snapshots_are_dropped_while_others_are_read() {
     let rounds = if cfg!(miri) { 3 } else { 3000 };
     let engine = with_table();
     apply(&engine, |batch| batch.put(T, b"a", "1"));
@@ -586,7 +586,7 @@ fn snapshots_go_while_others_look_through_them() {
 }
 
 #[test]
-fn what_is_gone_is_not_walked_again_and_again() {
+fn deleted_runs_are_not_scanned_repeatedly() {
     let entries: u64 = if cfg!(miri) { 30 } else { 3000 };
     let engine = with_table();
     let key = |n: u64| n.to_be_bytes();
@@ -642,7 +642,7 @@ fn what_is_gone_is_not_walked_again_and_again() {
 }
 
 #[test]
-fn a_put_among_the_dead_is_seen_as_soon_as_it_is_visible() {
+fn a_put_within_a_deleted_run_is_seen() {
     let rounds: u64 = if cfg!(miri) { 4 } else { 3000 };
     let engine = with_table();
     apply(&engine, |batch| {
@@ -685,7 +685,7 @@ fn a_put_among_the_dead_is_seen_as_soon_as_it_is_visible() {
 }
 
 #[test]
-fn of_batches_that_race_for_a_key_the_last_in_order_wins() {
+fn of_concurrent_batches_the_last_in_order_wins() {
     const WRITERS: u64 = 4;
     let batches: u64 = if cfg!(miri) { 10 } else { 1000 };
     let engine = with_table();

@@ -70,7 +70,7 @@ fn files(folder: &FaultFolder) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn what_was_synced_is_read_again() {
+fn synced_batches_are_replayed() {
     let folder = FaultFolder::default();
     let log = fill(&folder, 1, 200);
     assert_eq!(log.durable(), {
@@ -100,7 +100,7 @@ fn what_was_synced_is_read_again() {
 /// The newest segment is missing, after the log continued in it: both after a whole segment and
 /// after a torn end.
 #[test]
-fn a_newest_segment_that_is_gone_is_missed() {
+fn a_missing_newest_segment_is_reported() {
     for torn in [false, true] {
         let folder = FaultFolder::default();
         let log = fill(&folder, 1, 10);
@@ -143,7 +143,7 @@ fn a_newest_segment_that_is_gone_is_missed() {
 }
 
 #[test]
-fn segments_go_when_the_tree_has_them_and_come_again() {
+fn segments_in_the_tree_are_removed_and_reused() {
     let folder = FaultFolder::default();
     let log = fill(&folder, 1, 0);
     for n in 1..=2000 {
@@ -254,7 +254,7 @@ fn a_full_disk_refuses_batches_and_ends_nothing() {
 }
 
 #[test]
-fn every_flipped_bit_is_found_and_named_or_was_torn() {
+fn every_flipped_bit_is_reported_or_torn() {
     let folder = FaultFolder::default();
     let log = fill(&folder, 1, 40);
     log.sync_to(40).unwrap();
@@ -305,7 +305,7 @@ fn flip_bits(files: BTreeMap<String, Vec<u8>>) -> (usize, usize) {
 }
 
 #[test]
-fn segments_that_are_missing_are_missed() {
+fn missing_segments_are_reported() {
     let folder = FaultFolder::default();
     let log = fill(&folder, 1, 200);
     log.sync_to(200).unwrap();
@@ -378,7 +378,7 @@ fn a_newer_version_is_refused_by_number() {
 }
 
 #[test]
-fn those_who_wait_share_a_sync() {
+fn waiting_writers_share_a_sync() {
     let folder = FaultFolder::default();
     let log = fill(&folder, 1, 0);
     let appending = parking_lot::Mutex::new(0);

@@ -314,7 +314,7 @@ mod tests {
 
     /// Small enough for Miri, which checks the bytes that page references lend.
     #[test]
-    fn what_is_lent_outlives_the_cache_the_cursor_and_the_roots() {
+    fn lent_values_outlive_cache_cursor_and_roots() {
         const TABLE: TableId = TableId(1);
         let folder: Arc<dyn Folder> = Arc::new(FaultFolder::default());
         let options = TreeOptions {

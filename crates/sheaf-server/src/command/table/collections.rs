@@ -576,7 +576,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             database: Database::Admin,
             help: "Copies all data into a folder",
             compat: Differs(
-                "ours: Percona Server for MongoDB has it, with more places to put the copy",
+                "an extension: Percona Server for MongoDB has it, with more destinations",
             ),
             privileges: All(&[(Action::CreateBackup, Cluster)]),
             sensitive: &[],

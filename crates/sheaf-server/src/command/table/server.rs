@@ -171,7 +171,7 @@ pub(super) static SERVER: &[Row] = &[
             database: Database::Any,
             help: "Returns the sizes of a collection",
             compat: Differs(
-                "what is free is the common file's (sheaf.fileFreeBytes of serverStatus) and no collection's: freeStorageSize is 0",
+                "all collections share one file, whose free space is sheaf.fileFreeBytes of serverStatus; freeStorageSize is 0",
             ),
             privileges: All(&[(Action::CollStats, Resource::Collection)]),
             sensitive: &[],
@@ -202,7 +202,7 @@ pub(super) static SERVER: &[Row] = &[
             database: Database::Any,
             help: "Returns the sizes of a database",
             compat: Differs(
-                "what is free is the common file's (sheaf.fileFreeBytes of serverStatus) and no collection's: freeStorageSize is 0",
+                "all collections share one file, whose free space is sheaf.fileFreeBytes of serverStatus; freeStorageSize is 0",
             ),
             privileges: All(&[(Action::DbStats, Resource::Database)]),
             sensitive: &[],

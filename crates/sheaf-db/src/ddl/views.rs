@@ -27,7 +27,7 @@ const VIEW_PIPELINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
     let context = ParseContext {
-        variables: VariableScope::new(DateTime::now()),
+        variables: VariableScope::new(DateTime::now()).with_deferred_errors(),
     };
     let parsed = Pipeline::parse(pipeline, &context)?;
     let search = match parsed.source {

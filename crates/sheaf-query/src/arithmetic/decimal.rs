@@ -162,10 +162,10 @@ pub fn from_f64_full(x: f64) -> Decimal128 {
     parts().unwrap_or(Decimal128::NAN)
 }
 
-/// Rounds to `place` digits after the point. A number with fewer digits is unchanged.
-pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
-    let (_, _, exponent) = d.decompose();
-    if !d.is_finite() || exponent >= -place {
+/// The number with exactly `place` digits after the point, rounded or padded with zeros; NaN if that
+/// takes more than 34 digits. NaN and infinities are unchanged.
+pub fn quantize(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
+    if !d.is_finite() {
         return d;
     }
     let mut cx = context();
@@ -178,6 +178,40 @@ pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
     let mut unit = Dec::ONE;
     cx.set_exponent(&mut unit, -place);
     from_dec(cx.quantize(to_dec(d), unit))
+}
+
+/// Rounds to `place` digits after the point. A number with fewer digits is unchanged.
+pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
+    let (_, _, exponent) = d.decompose();
+    if exponent >= -place {
+        return d;
+    }
+    quantize(d, place, rounding)
+}
+
+/// The double as an exact decimal of at most 34 digits, without zeros at its end: an integer has
+/// the exponent 0.
+pub fn from_f64_exact(x: f64) -> Decimal128 {
+    let wide = from_f64_full(x);
+    if !wide.is_finite() {
+        return wide;
+    }
+    let (negative, mut coefficient, mut exponent) = wide.decompose();
+    while exponent < 0 && coefficient % 10 == 0 {
+        if coefficient == 0 {
+            exponent = 0;
+            break;
+        }
+        coefficient /= 10;
+        exponent += 1;
+    }
+    let exact = Decimal128::from_parts(negative, coefficient, exponent).unwrap_or(wide);
+    match exponent > 0 {
+        true => Some(quantize(exact, 0, Rounding::HalfEven))
+            .filter(|whole| !whole.is_nan())
+            .unwrap_or(exact),
+        false => exact,
+    }
 }
 
 /// Parses a number, rounding it to 34 digits. `None` if the text is not a number.
@@ -258,5 +292,21 @@ mod tests {
         );
         assert_eq!(round(d("5"), 3, Rounding::HalfEven).to_string(), "5");
         assert_eq!(round(d("0.4"), 0, Rounding::Ceiling).to_string(), "1");
+        assert_eq!(quantize(d("1.1"), 3, Rounding::Down).to_string(), "1.100");
+        assert!(quantize(d("1E+40"), 0, Rounding::Floor).is_nan());
+    }
+
+    #[test]
+    fn exact_doubles() {
+        for (x, text) in [
+            (0.0, "0"),
+            (5.0, "5"),
+            (-0.25, "-0.25"),
+            (1.1, "1.100000000000000088817841970012523"),
+            (1e20, "100000000000000000000"),
+            (1e300, "1.000000000000000052504760255204420E+300"),
+        ] {
+            assert_eq!(from_f64_exact(x).to_string(), text);
+        }
     }
 }

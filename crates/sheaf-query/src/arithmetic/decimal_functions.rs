@@ -7,7 +7,7 @@
 use dec::{Context, Decimal};
 use sheaf_bson::Decimal128;
 
-use super::decimal::{from_dec, to_dec};
+use super::decimal::{self, from_dec, to_dec};
 
 /// 34 units of three digits: 102 digits.
 type Wide = Decimal<34>;
@@ -402,20 +402,37 @@ pub fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     narrow(&out)
 }
 
-/// `base` to the power of `exponent`; NaN if that is not a real number.
+/// Beyond this, a base is infinite to MongoDB's library, which computes powers in binary.
+const BASE_MAX: &str = "1.189731495357231765085759326628007E+4932";
+
+/// `base` to the power of `exponent`, with all 34 digits; NaN if that is not a real number.
 pub fn pow(base: Decimal128, exponent: Decimal128) -> Decimal128 {
     let mut c = Calculator::new();
     let mut out = wide(base);
+    let magnitude = c.abs(out);
+    if !base.is_nan() && !c.less(&magnitude, BASE_MAX) {
+        out = match base.is_negative() {
+            true => c.neg(Wide::infinity()),
+            false => Wide::infinity(),
+        };
+    }
     c.0.pow(&mut out, &wide(exponent));
-    narrow(&out)
+    with_all_digits(narrow(&out))
 }
 
-/// The logarithm of `x` to the given base.
+/// The number with zeros at its end up to 34 digits, which adding the zero of the smallest exponent
+/// gives it.
+fn with_all_digits(d: Decimal128) -> Decimal128 {
+    let zero = Decimal128::from_parts(false, 0, -6176).unwrap_or(Decimal128::ZERO);
+    decimal::add(d, zero)
+}
+
+/// The logarithm of `x` to the given base: the quotient of two logarithms of 34 digits, with all
+/// digits.
 pub fn log(x: Decimal128, base: Decimal128) -> Decimal128 {
     let mut c = Calculator::new();
     let (above, below) = (c.ln(wide(x)), c.ln(wide(base)));
-    let out = c.div(above, below);
-    narrow(&out)
+    with_all_digits(decimal::divide(narrow(&above), narrow(&below)))
 }
 
 #[cfg(test)]
@@ -440,8 +457,15 @@ mod tests {
 
     #[test]
     fn edges() {
-        assert_eq!(pow(d("2"), d("10")).to_string(), "1024");
-        assert_eq!(pow(d("10"), d("-3")).to_string(), "0.001");
+        assert_eq!(
+            pow(d("2"), d("10")).to_string(),
+            "1024.000000000000000000000000000000"
+        );
+        assert_eq!(
+            pow(d("10"), d("-3")).to_string(),
+            "0.001000000000000000000000000000000000"
+        );
+        assert_eq!(pow(d("-9E+6144"), d("1")), Decimal128::NEG_INFINITY);
         assert!(pow(d("-8"), d("0.5")).is_nan());
         assert_eq!(log(d("100"), d("10")).to_i64_exact(), Some(2));
         assert_eq!(

@@ -17,6 +17,8 @@ pub struct Sum {
     decimals: Decimal128,
     widest: Widest,
     count: u64,
+    /// What longs lose when they become doubles.
+    lost: i128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -36,8 +38,14 @@ impl Default for Sum {
             decimals: Decimal128::ZERO,
             widest: Widest::Int,
             count: 0,
+            lost: 0,
         }
     }
+}
+
+/// A long minus the double nearest to it.
+fn lost(n: i64) -> i128 {
+    i128::from(n) - (n as f64) as i128
 }
 
 impl Sum {
@@ -51,6 +59,7 @@ impl Sum {
             }
             Number::Long(n) => {
                 self.integers += i128::from(n);
+                self.lost += lost(n);
                 Widest::Long
             }
             Number::Double(x) => {
@@ -82,7 +91,10 @@ impl Sum {
     pub fn take_away(&mut self, number: Number) {
         match number {
             Number::Int(n) => self.integers -= i128::from(n),
-            Number::Long(n) => self.integers -= i128::from(n),
+            Number::Long(n) => {
+                self.integers -= i128::from(n);
+                self.lost -= lost(n);
+            }
             Number::Double(x) => self.add_double(-x),
             Number::Decimal(d) => self.decimals = decimal::subtract(self.decimals, d),
         }
@@ -108,6 +120,7 @@ impl Sum {
     /// Adds all terms of another sum.
     pub fn merge(&mut self, other: &Sum) {
         self.integers += other.integers;
+        self.lost += other.lost;
         self.add_double(other.high);
         self.low += other.low;
         self.decimals = decimal::add(self.decimals, other.decimals);
@@ -126,7 +139,9 @@ impl Sum {
             .push(self.low)
             .push(self.decimals)
             .push(self.widest as i32)
-            .push(self.count as i64);
+            .push(self.count as i64)
+            .push((self.lost >> 64) as i64)
+            .push(self.lost as i64);
         out.finish()
     }
 
@@ -148,8 +163,14 @@ impl Sum {
         else {
             return None;
         };
+        let (Some(RawValue::Int64(lost_top)), Some(RawValue::Int64(lost_bottom))) =
+            (next(), next())
+        else {
+            return None;
+        };
         Some(Sum {
             integers: (i128::from(top) << 64) | i128::from(bottom as u64),
+            lost: (i128::from(lost_top) << 64) | i128::from(lost_bottom as u64),
             high,
             low,
             decimals,
@@ -190,11 +211,10 @@ impl Sum {
             let digits = Decimal128::from_parts(self.integers < 0, self.integers.unsigned_abs(), 0);
             total = decimal::add(total, digits.unwrap_or(Decimal128::NAN));
         }
-        if self.high != 0.0 || self.low != 0.0 {
-            total = decimal::add(total, Decimal128::from_f64(self.high));
-            if self.high.is_finite() {
-                total = decimal::add(total, Decimal128::from_f64(self.low));
-            }
+        // Also a zero, which has the exponent 0 and brings that of the total down to it.
+        total = decimal::add(total, decimal::from_f64_exact(self.high));
+        if self.high.is_finite() && self.low != 0.0 {
+            total = decimal::add(total, decimal::from_f64_exact(self.low));
         }
         total
     }
@@ -213,6 +233,15 @@ impl Sum {
                 Err(_) => Number::Double(self.double_total()),
             },
         }
+    }
+
+    /// The mean with longs added as doubles, as the expression `$avg` adds them; the accumulator adds
+    /// them exactly. `None` without terms.
+    pub fn average_of_doubles(mut self) -> Option<Number> {
+        if self.widest != Widest::Decimal {
+            self.integers -= self.lost;
+        }
+        self.average()
     }
 
     /// The mean; `None` without terms.
@@ -274,7 +303,12 @@ mod tests {
         let total = sum([Number::Decimal(decimal), Int(2), Double(0.25)]).total();
         assert_eq!(
             Value::from(total),
-            Value::Decimal128("2.750000000000000".parse().unwrap())
+            Value::Decimal128("2.75".parse().unwrap())
+        );
+        let opposite = ["9E+6144", "-9E+6144"].map(|d| Number::Decimal(d.parse().unwrap()));
+        assert_eq!(
+            Value::from(sum(opposite).total()),
+            Value::Decimal128("0".parse().unwrap())
         );
     }
 
@@ -310,6 +344,10 @@ mod tests {
     fn averages() {
         use Number::{Double, Int};
         assert_eq!(sum([Int(1), Int(2)]).average(), Some(Double(1.5)));
+        let extremes = sum([Number::Long(i64::MAX), Number::Long(i64::MIN)]);
+        assert_eq!(extremes.average(), Some(Double(-0.5)));
+        assert_eq!(extremes.average_of_doubles(), Some(Double(0.0)));
+        assert_eq!(extremes.total(), Number::Long(-1));
         let decimal: Decimal128 = "1".parse().unwrap();
         let average = sum([Number::Decimal(decimal), Int(2)]).average();
         assert_eq!(

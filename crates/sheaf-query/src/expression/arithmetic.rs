@@ -6,11 +6,12 @@
 use sheaf_bson::error_code::{ErrorCode, Result};
 use sheaf_bson::{DateTime, RawValue, Value};
 
-use crate::arithmetic::{Number, Rounding, Sum};
+use crate::arithmetic::{Number, Rounding, Sum, decimal};
 
-use super::Expression;
+use super::budget::heap_bytes;
 use super::eval::{EvalContext, EvalValue, pair};
-use super::operator::Operator;
+use super::operator::{Arity, Operator};
+use super::{Expression, coerce, location};
 
 const TYPE_MISMATCH: i32 = ErrorCode::TYPE_MISMATCH.0;
 const BAD_VALUE: i32 = ErrorCode::BAD_VALUE.0;
@@ -52,7 +53,10 @@ pub(super) fn add<'e>(
         };
         match raw {
             RawValue::DateTime(_) if date.is_some() => {
-                return Err(operator.error(16612, "takes at most one date"));
+                return Err(location(
+                    16612,
+                    "only one date allowed in an $add expression",
+                ));
             }
             RawValue::DateTime(found) => date = Some(found),
             other => match Number::from_raw(other) {
@@ -69,29 +73,32 @@ pub(super) fn add<'e>(
             },
         }
     }
-    match date {
-        None => result(total),
-        Some(date) => shift_date(operator, date, total),
+    let Some(date) = date else {
+        return result(total);
+    };
+    // The numbers are rounded once, as their sum.
+    let moved = whole_millis(total).and_then(|millis| date.0.checked_add(millis));
+    date_at(operator, moved)
+}
+
+/// The date at this time. Errors: Overflow if there is none.
+fn date_at<'e>(operator: &'static Operator, millis: Option<i64>) -> Result<EvalValue<'e>> {
+    match millis {
+        Some(millis) => Ok(Value::DateTime(DateTime(millis)).into()),
+        None => Err(operator.error(OVERFLOW, "gives a date outside the range of dates")),
     }
 }
 
-/// The date plus a number of milliseconds, rounded to a whole number.
-fn shift_date<'e>(
-    operator: &'static Operator,
-    date: DateTime,
-    millis: Number,
-) -> Result<EvalValue<'e>> {
-    let millis = match millis {
+/// Milliseconds rounded to a whole number; `None` if they fit no long.
+fn whole_millis(millis: Number) -> Option<i64> {
+    match millis {
         Number::Int(n) => Some(i64::from(n)),
         Number::Long(n) => Some(n),
-        other => {
-            let x = other.to_f64().round();
-            (x.abs() < 9.3e18).then_some(x as i64)
+        Number::Double(x) => {
+            let x = x.round();
+            coerce::fits_long(x).then_some(x as i64)
         }
-    };
-    match millis.and_then(|millis| date.0.checked_add(millis)) {
-        Some(moved) => Ok(Value::DateTime(DateTime(moved)).into()),
-        None => Err(operator.error(OVERFLOW, "gives a date outside the range of dates")),
+        Number::Decimal(d) => decimal::round(d, 0, Rounding::HalfEven).to_i64_exact(),
     }
 }
 
@@ -121,7 +128,8 @@ pub(super) fn subtract<'e>(
         },
         (RawValue::DateTime(date), other) => {
             let number = Number::from_raw(other).ok_or_else(wrong)?;
-            shift_date(operator, date, Number::Int(0).minus(number))
+            let moved = whole_millis(number).and_then(|millis| date.0.checked_sub(millis));
+            date_at(operator, moved)
         }
         (a, b) => {
             let a = Number::from_raw(a).ok_or_else(wrong)?;
@@ -179,8 +187,44 @@ pub(super) fn divide<'e>(
     };
     match left.divide(right) {
         Some(quotient) => result(quotient),
-        None => Err(operator.error(BAD_VALUE, "cannot divide by zero")),
+        None => Err(location(BAD_VALUE, "can't $divide by zero")),
     }
+}
+
+/// `$divide` and `$mod` as `$group` evaluates them: a division by zero has another code.
+pub(super) static IN_GROUP: [Operator; 2] = [
+    Operator {
+        name: "$divide",
+        arity: Arity::Exactly(2),
+        eval: divide_in_group,
+    },
+    Operator {
+        name: "$mod",
+        arity: Arity::Exactly(2),
+        eval: modulo_in_group,
+    },
+];
+
+fn divide_in_group<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    divide(operator, args, ctx).map_err(|e| match e.code().0 {
+        BAD_VALUE => location(4848401, e.message()),
+        _ => e,
+    })
+}
+
+fn modulo_in_group<'e>(
+    operator: &'static Operator,
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+) -> Result<EvalValue<'e>> {
+    modulo(operator, args, ctx).map_err(|e| match e.code().0 {
+        16610 | 5733415 => location(4848403, e.message()),
+        _ => e,
+    })
 }
 
 pub(super) fn modulo<'e>(
@@ -193,7 +237,14 @@ pub(super) fn modulo<'e>(
     };
     match left.remainder(right) {
         Some(remainder) => result(remainder),
-        None => Err(operator.error(16610, "cannot divide by zero")),
+        None if matches!(
+            (left, right),
+            (Number::Decimal(_), _) | (_, Number::Decimal(_))
+        ) =>
+        {
+            Err(location(5733415, "can't $mod by zero"))
+        }
+        None => Err(location(16610, "can't $mod by zero")),
     }
 }
 
@@ -206,7 +257,7 @@ pub(super) fn abs<'e>(
         None => Ok(EvalValue::NULL),
         Some(number) => match number.abs() {
             Some(number) => result(number),
-            None => Err(operator.error(28680, "of the least long fits no long")),
+            None => Err(location(28680, "can't take $abs of long long min")),
         },
     }
 }
@@ -219,6 +270,7 @@ fn round_whole<'e>(
 ) -> Result<EvalValue<'e>> {
     match number(operator, &args[0].evaluate(ctx)?, 28765)? {
         None => Ok(EvalValue::NULL),
+        Some(Number::Decimal(d)) => result(Number::Decimal(decimal::quantize(d, 0, rounding))),
         Some(number) => result(number.round(0, rounding).unwrap_or(number)),
     }
 }
@@ -246,39 +298,54 @@ fn round_at<'e>(
     rounding: Rounding,
 ) -> Result<EvalValue<'e>> {
     let value = args[0].evaluate(ctx)?;
+    if value.non_null().is_none() {
+        return Ok(EvalValue::NULL);
+    }
     let place = match args.get(1) {
         None => 0,
-        Some(place) => {
-            let place = place.evaluate(ctx)?;
-            let Some(raw) = place.non_null() else {
-                return Ok(EvalValue::NULL);
-            };
-            match raw.as_i64_exact() {
-                Some(place) if (-20..=100).contains(&place) => place as i32,
-                Some(place) => {
-                    return Err(operator.error(
-                        51083,
-                        format_args!("takes a place between -20 and 100, not {place}"),
-                    ));
-                }
-                None => {
-                    return Err(operator.error(
-                        51082,
-                        format_args!(
-                            "takes an integral place, not {}",
-                            sheaf_bson::json::shell(raw)
-                        ),
-                    ));
-                }
-            }
-        }
+        Some(place) => match place.evaluate(ctx.holding(heap_bytes(&value))?)?.non_null() {
+            None => return Ok(EvalValue::NULL),
+            Some(raw) => place_of(operator, raw)?,
+        },
     };
     match number(operator, &value, 51081)? {
         None => Ok(EvalValue::NULL),
+        // A decimal shows as many places as asked for, or is unchanged if 34 digits do not suffice.
+        Some(Number::Decimal(d)) => {
+            let quantized = decimal::quantize(d, place, rounding);
+            result(Number::Decimal(match quantized.is_nan() {
+                true => d,
+                false => quantized,
+            }))
+        }
         Some(number) => match number.round(place, rounding) {
             Some(number) => result(number),
             None => Err(operator.error(51080, "gives a result that fits no long")),
         },
+    }
+}
+
+/// The place of `$round` and `$trunc`. Errors: those of a conversion to long; 51082 for a number
+/// that is not a 32-bit integer, 51083 for one outside -20 to 100.
+fn place_of(operator: &'static Operator, value: RawValue<'_>) -> Result<i32> {
+    coerce::to_long(value)?;
+    let integer = value.as_i64_exact().and_then(|n| i32::try_from(n).ok());
+    match integer {
+        Some(place) if (-20..=100).contains(&place) => Ok(place),
+        Some(place) => Err(location(
+            51083,
+            format!(
+                "cannot apply {} with precision value {place} value must be in [-20, 100]",
+                operator.name
+            ),
+        )),
+        None => Err(location(
+            51082,
+            format!(
+                "precision argument to {} must be an integral value",
+                operator.name
+            ),
+        )),
     }
 }
 
@@ -329,7 +396,7 @@ pub(super) fn avg<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    match sum_of(args, ctx)?.average() {
+    match sum_of(args, ctx)?.average_of_doubles() {
         Some(mean) => result(mean),
         None => Ok(EvalValue::NULL),
     }

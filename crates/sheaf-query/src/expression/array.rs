@@ -319,10 +319,10 @@ pub(super) fn index_of_array<'e>(
         match value.as_raw().and_then(int32) {
             Some(n) if n >= 0 => Ok(n as usize),
             Some(n) => {
-                Err(operator.error(40097, format_args!("takes no negative bound, found: {n}")))
+                Err(operator.error(9711601, format_args!("takes no negative bound, found: {n}")))
             }
             None => Err(operator.error(
-                40096,
+                9711600,
                 format_args!("takes integral bounds, found: {}", value.type_name()),
             )),
         }

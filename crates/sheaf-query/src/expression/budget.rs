@@ -20,6 +20,8 @@ use super::eval::EvalValue;
 
 /// Maximum size of a constructed value in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A string must have fewer bytes than this: a document with it would have no room left.
+const STRING_BYTES_END: usize = 16 * 1024 * 1024;
 /// Maximum total size of the values held while another one is computed, in bytes.
 const HELD_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Maximum number of array elements walked for one document. (Lower in tests, which run
@@ -100,6 +102,19 @@ pub(super) fn check_value(bytes: usize) -> Result<()> {
         return Err(Error::new(
             ErrorCode::EXCEEDED_MEMORY_LIMIT,
             format!("an expression must not build values of more than {VALUE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the size of a string that an expression contains or builds. Errors: 16493 if it is too
+/// large.
+#[inline]
+pub(super) fn check_string(bytes: usize) -> Result<()> {
+    if bytes >= STRING_BYTES_END {
+        return Err(Error::new(
+            ErrorCode(16493),
+            "Tried to create string longer than 16MB",
         ));
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! ```text
 //!   to        from
 //!   double    numbers, bool, date, string, binData of 4 and 8 bytes
-//!   string    numbers, bool, date, objectId, binData (by `format`), regex, timestamp
+//!   string    numbers, bool, date, objectId, binData (by `format`)
 //!   binData   string (by `format`), int, long, double (by `byteOrder`)
 //!   objectId  string of 24 hexadecimal digits
 //!   bool      everything
@@ -26,13 +26,12 @@ use sheaf_bson::{DateTime, Decimal128, ElementType, ObjectId, RawValue, Value};
 
 use crate::arithmetic::{Number, decimal};
 
-use super::Expression;
 use super::base64;
 use super::budget;
 use super::date::{Civil, format, millis_of};
 use super::eval::{EvalContext, EvalValue};
 use super::operator::{Operator, is_absent};
-use super::{json_text, vector};
+use super::{Expression, float_text, json_text, location, vector};
 
 /// The binary subtype of UUIDs.
 const UUID: u8 = 4;
@@ -71,7 +70,7 @@ const PLAIN: How = How {
 
 fn no_conversion(value: RawValue<'_>, to: ElementType) -> String {
     format!(
-        "unsupported conversion from {} to {}",
+        "Unsupported conversion from {} to {} in $convert with no onError value",
         value.type_name(),
         to.name()
     )
@@ -90,7 +89,7 @@ fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, Strin
             RawValue::String(text) => match ObjectId::parse_hex(text) {
                 Some(id) => Ok(Value::ObjectId(id)),
                 None => Err(format!(
-                    "failed to parse objectId {}: it is not 24 hexadecimal digits",
+                    "Failed to parse objectId {} in $convert with no onError value: it is not 24 hexadecimal digits",
                     shell(value)
                 )),
             },
@@ -105,7 +104,7 @@ fn convert(value: RawValue<'_>, target: Target, how: How) -> Result<Value, Strin
             }
             RawValue::String(text) => match format::parse_any(text) {
                 Ok(millis) => Ok(Value::DateTime(DateTime(millis))),
-                Err(why) => Err(format!("error parsing date string {}: {why}", shell(value))),
+                Err(why) => Err(format!("Error parsing date string {}: {why}", shell(value))),
             },
             other => match millis_of(other) {
                 Some(millis) => Ok(Value::DateTime(DateTime(millis))),
@@ -171,7 +170,8 @@ fn converted(
     })
 }
 
-/// The text that `$toString` converts a value to; `None` for other types.
+/// The text that `$toString` converts a value other than binary data to; `None` for types without
+/// one.
 pub(super) fn text(value: RawValue<'_>) -> Option<String> {
     Some(match value {
         RawValue::String(text) => text.to_owned(),
@@ -182,7 +182,6 @@ pub(super) fn text(value: RawValue<'_>) -> Option<String> {
         RawValue::Boolean(b) => b.to_string(),
         RawValue::ObjectId(id) => id.to_hex(),
         RawValue::DateTime(date) => Civil::from_millis(date.0).iso(),
-        RawValue::Timestamp(time) => Civil::from_millis(i64::from(time.time) * 1000).iso(),
         _ => return None,
     })
 }
@@ -201,16 +200,22 @@ fn double_text(x: f64) -> String {
         };
     }
     let magnitude = x.abs();
-    if magnitude != 0.0 && !(1e-5..1e21).contains(&magnitude) {
+    if magnitude != 0.0 && !(1e-4..1e16).contains(&magnitude) {
         let text = format!("{x:e}");
         return match text.split_once('e') {
-            Some((digits, exponent)) if !exponent.starts_with('-') => {
-                format!("{digits}e+{exponent}")
+            Some((digits, exponent)) => {
+                format!("{digits}{}", exponent_text(exponent.parse().unwrap_or(0)))
             }
-            _ => text,
+            None => text,
         };
     }
     x.to_string()
+}
+
+/// An exponent with its sign and at least two digits: `e+06`.
+pub(super) fn exponent_text(exponent: i32) -> String {
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("e{sign}{:02}", exponent.unsigned_abs())
 }
 
 /// Converts to an integer in `least..=most`: numbers are truncated toward zero, strings must be
@@ -260,7 +265,7 @@ fn integer(
         RawValue::String(text) => match text.parse::<i64>() {
             Ok(n) => range(n),
             Err(_) => Err(format!(
-                "failed to parse number {} in $convert: it is not an integer that fits",
+                "Failed to parse number {} in $convert with no onError value: it is not an integer in range",
                 shell(value)
             )),
         },
@@ -308,14 +313,10 @@ fn to_double(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
     Some(match value {
         RawValue::Boolean(b) => Ok(Value::Double(f64::from(u8::from(b)))),
         RawValue::DateTime(date) => Ok(Value::Double(date.0 as f64)),
-        RawValue::String(text) => match text.parse::<f64>() {
-            Ok(x) if x.is_infinite() && !text.to_ascii_lowercase().contains("inf") => Err(format!(
-                "failed to parse number {}: out of range",
-                shell(value)
-            )),
+        RawValue::String(text) => match float_text::parse(text) {
             Ok(x) => Ok(Value::Double(x)),
-            Err(_) => Err(format!(
-                "failed to parse number {} in $convert: it is not a number",
+            Err(why) => Err(format!(
+                "Failed to parse number {} in $convert with no onError value: {why}",
                 shell(value)
             )),
         },
@@ -357,14 +358,14 @@ fn to_decimal(value: RawValue<'_>) -> Option<Result<Value, String>> {
         RawValue::String(text) => match decimal::parse_rounded(text) {
             Some(d) if d.is_infinite() && !text.to_ascii_lowercase().contains("inf") => {
                 return Some(Err(format!(
-                    "failed to parse number {}: out of range",
+                    "Failed to parse number {} in $convert with no onError value: out of range",
                     shell(value)
                 )));
             }
             Some(d) => d,
             None => {
                 return Some(Err(format!(
-                    "failed to parse number {} in $convert: it is not a number",
+                    "Failed to parse number {} in $convert with no onError value: it is not a number",
                     shell(value)
                 )));
             }
@@ -376,12 +377,7 @@ fn to_decimal(value: RawValue<'_>) -> Option<Result<Value, String>> {
 
 fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
     let RawValue::Binary { subtype, bytes } = value else {
-        let text = match value {
-            RawValue::Regex { pattern, options } => format!("/{pattern}/{options}"),
-            RawValue::Timestamp(time) => format!("Timestamp({}, {})", time.time, time.increment),
-            other => text(other)?,
-        };
-        return Some(Ok(Value::String(text)));
+        return Some(Ok(Value::String(text(value)?)));
     };
     let is_uuid = subtype == UUID && bytes.len() == 16;
     let text = match how.format? {
@@ -400,6 +396,10 @@ fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
             Err(_) => return Some(Err("the binary data is not valid UTF-8".to_owned())),
         },
     };
+    // A failure of the conversion, which `onError` catches.
+    if budget::check_string(text.len()).is_err() {
+        return Some(Err("the string would be longer than 16MB".to_owned()));
+    }
     Some(Ok(Value::String(text)))
 }
 
@@ -609,23 +609,44 @@ fn target_of(value: &EvalValue<'_>) -> Result<Option<Target>> {
             "$convert requires the field 'type' of 'to'".to_owned(),
         ));
     };
-    let subtype = match doc.get("subtype") {
-        None => 0,
-        Some(value) => value
-            .as_i64_exact()
-            .and_then(|n| u8::try_from(n).ok())
-            .filter(|n| *n < 10 || *n >= 128)
-            .ok_or_else(|| {
-                wrong(format!(
-                    "in $convert, 'subtype' must be the number of a binary subtype, not {}",
-                    shell(value)
-                ))
-            })?,
-    };
+    let subtype = doc.get("subtype").map_or(Ok(0), binary_subtype)?;
     Ok(Some(Target {
         element_type: element_type(name)?,
         subtype,
     }))
+}
+
+/// Parses `to.subtype`. Errors: 4341108 for a value that is not a number, 4341106 for one that is not
+/// an integer, 4341107 for one that is not a binary subtype.
+fn binary_subtype(value: RawValue<'_>) -> Result<u8> {
+    if !value.is_number() {
+        return Err(location(
+            4341108,
+            format!(
+                "In $convert, the 'subtype' argument must be a number, but is {}",
+                value.type_name()
+            ),
+        ));
+    }
+    let integer = value.as_i64_exact().and_then(|n| i32::try_from(n).ok());
+    let Some(integer) = integer else {
+        return Err(location(
+            4341106,
+            format!(
+                "In $convert, a numeric 'subtype' argument must be a 32-bit integer, not {}",
+                shell(value)
+            ),
+        ));
+    };
+    u8::try_from(integer)
+        .ok()
+        .filter(|n| *n < 10 || *n >= 128)
+        .ok_or_else(|| {
+            location(
+                4341107,
+                format!("In $convert, {integer} is not the number of a binary subtype"),
+            )
+        })
 }
 
 fn format_of(value: &EvalValue<'_>) -> Result<Option<Format>> {
@@ -661,10 +682,17 @@ fn big_endian(value: &EvalValue<'_>) -> Result<bool> {
     match value.non_null() {
         None | Some(RawValue::String("little")) => Ok(false),
         Some(RawValue::String("big")) => Ok(true),
-        Some(other) => Err(Error::bad_value(format!(
-            "$convert requires that 'byteOrder' be 'little' or 'big', found: {}",
-            shell(other)
-        ))),
+        Some(RawValue::String(other)) => Err(location(
+            9130002,
+            format!("invalid 'byteOrder' argument for $convert: {other}; use 'little' or 'big'"),
+        )),
+        Some(other) => Err(location(
+            9130001,
+            format!(
+                "$convert requires that 'byteOrder' be a string, found: {}",
+                other.type_name()
+            ),
+        )),
     }
 }
 
@@ -677,10 +705,6 @@ pub(super) fn convert_any<'e>(
     let input = args[0].evaluate(ctx)?;
     let inner = ctx.holding(budget::heap_bytes(&input))?;
     let target = target_of(&args[1].evaluate(inner)?)?;
-    let how = How {
-        format: format_of(&args[2].evaluate(inner)?)?,
-        big_endian: big_endian(&args[3].evaluate(inner)?)?,
-    };
     let Some(raw) = input.non_null() else {
         return match is_absent(&args[5]) {
             true => Ok(EvalValue::NULL),
@@ -689,6 +713,11 @@ pub(super) fn convert_any<'e>(
     };
     let Some(target) = target else {
         return Ok(EvalValue::NULL);
+    };
+    // Without a conversion these are not looked at.
+    let how = How {
+        format: format_of(&args[2].evaluate(inner)?)?,
+        big_endian: big_endian(&args[3].evaluate(inner)?)?,
     };
     let text_and_bytes = matches!(
         (raw, target.element_type),

@@ -50,6 +50,12 @@ fn function<'e>(
         return Err(outside(operator, code, description, x));
     }
     match x {
+        // Not above 0, a decimal is taken for a double.
+        Number::Decimal(d)
+            if d.is_nan() && matches!(of_decimal, Function::Ln | Function::Log10) =>
+        {
+            result(Number::Double(f64::NAN))
+        }
         Number::Decimal(d) => match decimal_functions::apply(of_decimal, d) {
             Some(d) => result(Number::Decimal(d)),
             None => Err(location(
@@ -197,7 +203,12 @@ pub(super) fn sigmoid<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let Some(x) = number(operator, &args[0].evaluate(ctx)?, 28765)? else {
+    let Some(x) = number(
+        operator,
+        &args[0].evaluate(ctx)?,
+        ErrorCode::TYPE_MISMATCH.0,
+    )?
+    else {
         return Ok(EvalValue::NULL);
     };
     let one = Number::Int(1);

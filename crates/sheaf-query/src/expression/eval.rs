@@ -252,7 +252,7 @@ impl Expression {
                     Some(default) => default.evaluate(ctx),
                     None => Err(location(
                         40066,
-                        "$switch found no branch whose 'case' is true, and has no 'default'",
+                        "$switch could not find a matching branch for an input, and no default was specified.",
                     )),
                 }
             }

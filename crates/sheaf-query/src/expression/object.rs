@@ -181,7 +181,8 @@ pub(super) fn array_to_object<'e>(
             }
         };
         if key.contains('\0') {
-            return Err(operator.error(4940400, "takes keys without a zero byte"));
+            let code = if pairs { 4940400 } else { 4940401 };
+            return Err(operator.error(code, "takes keys without a zero byte"));
         }
         merged.set(key, value);
     }
@@ -224,6 +225,19 @@ fn key_and_value<'a>(
     }
 }
 
+/// Whether an operand is a value as it is written: no path, no document or array of expressions, no
+/// operator other than `$literal`.
+fn is_literal(operand: RawValue<'_>) -> bool {
+    match operand {
+        RawValue::String(text) => !text.starts_with('$'),
+        RawValue::Array(_) => false,
+        RawValue::Document(doc) => doc
+            .first()
+            .is_none_or(|e| matches!(e.key(), "$literal" | "$const")),
+        _ => true,
+    }
+}
+
 static GET_FIELD: Operator = Operator {
     name: "$getField",
     arity: Arity::Exactly(2),
@@ -257,19 +271,19 @@ pub(super) fn parse_get_field(
         }
         other => (other, root),
     };
+    let literal = is_literal(field);
     let field = parser.operand(field)?;
     let input = parser.operand(input)?;
     match field.as_constant() {
-        Some(Some(RawValue::String(_))) => {}
-        Some(other) => {
+        // A computed name is checked at evaluation.
+        Some(other) if literal && other.is_none_or(|v| v.as_str().is_none()) => {
             let found = other.map_or("missing", |v| v.type_name());
             return Err(location(
                 5654602,
                 format!("$getField requires 'field' to evaluate to a String, found: {found}"),
             ));
         }
-        // A computed name is checked at evaluation.
-        None => {}
+        _ => {}
     }
     Ok(Expression::Call {
         operator: &GET_FIELD,
@@ -323,6 +337,7 @@ pub(super) fn parse_set_field(
         4161100,
         4161101,
     )?;
+    args.required("field", 4161102)?;
     let value = parser.operand(args.required("value", 4161103)?)?;
     set_field_call(parser, "$setField", &args, value)
 }
@@ -349,36 +364,38 @@ fn set_field_call(
     value: Expression,
 ) -> Result<Expression> {
     let field = args.required("field", 4161102)?;
+    let input = args.required("input", 4161109)?;
     if matches!(field, RawValue::String(text) if text.starts_with('$')) {
         return Err(location(
             4161108,
             format!("{name} requires 'field' to be a constant string, not a path; see $literal"),
         ));
     }
+    if !is_literal(field) {
+        return Err(location(
+            4161106,
+            format!("{name} requires 'field' to evaluate to a constant"),
+        ));
+    }
     let field = parser.operand(field)?;
-    match field.as_constant() {
-        Some(Some(RawValue::String(name))) if !name.contains('\0') => {}
-        Some(Some(RawValue::String(_))) => {
+    let constant = field.as_constant().flatten();
+    match constant.and_then(|v| v.as_str()) {
+        Some(text) if text.contains('\0') => {
             return Err(location(
-                4161109,
+                9534700,
                 format!("{name}: 'field' must not contain a zero byte"),
             ));
         }
-        Some(other) => {
-            let found = other.map_or("missing", |v| v.type_name());
+        Some(_) => {}
+        None => {
+            let found = constant.map_or("missing", |v| v.type_name());
             return Err(location(
                 4161107,
                 format!("{name} requires 'field' to evaluate to type String, but got {found}"),
             ));
         }
-        None => {
-            return Err(location(
-                4161106,
-                format!("{name} requires 'field' to evaluate to a constant"),
-            ));
-        }
     }
-    let input = parser.operand(args.required("input", 4161104)?)?;
+    let input = parser.operand(input)?;
     Ok(Expression::Call {
         operator: &SET_FIELD,
         args: vec![field, input, value],

@@ -16,6 +16,8 @@ pub type EvalFn =
 pub enum Arity {
     /// Exactly this many.
     Exactly(usize),
+    /// The one operand of a conversion.
+    Single,
     /// From the first to the second, inclusive.
     Between(usize, usize),
     /// This many or more.
@@ -42,7 +44,8 @@ impl std::fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// Checks the number of operands. Errors: 16020, 17045 or 28667 if it does not fit the arity.
+    /// Checks the number of operands. Errors: 16020, 17045, 28667 or 50723 if it does not fit the
+    /// arity.
     pub(super) fn check_arity(&self, given: usize) -> Result<()> {
         let name = self.name;
         match self.arity {
@@ -56,6 +59,11 @@ impl Operator {
             Arity::Exactly(n) => Err(location(
                 16020,
                 format!("Expression {name} takes exactly {n} arguments. {given} were passed in."),
+            )),
+            Arity::Single if given == 1 => Ok(()),
+            Arity::Single => Err(location(
+                50723,
+                format!("{name} requires a single argument, got {given}"),
             )),
             Arity::Between(least, most) if (least..=most).contains(&given) => Ok(()),
             Arity::Between(least, most) => Err(location(
@@ -71,6 +79,12 @@ impl Operator {
     pub(super) fn error(&self, code: i32, message: impl std::fmt::Display) -> Error {
         location(code, format!("{} {message}", self.name))
     }
+}
+
+/// Whether the value of every operand is known.
+pub(super) fn all_constant(args: &[Expression]) -> bool {
+    args.iter()
+        .all(|arg| matches!(arg, Expression::Constant(_)))
 }
 
 /// Whether an operand of a [`Named`](super::operators::Named) operator is absent.

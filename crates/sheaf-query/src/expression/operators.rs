@@ -18,6 +18,14 @@ use super::{
 /// Parses a form, given its operand as written.
 pub type ParseFn = fn(&mut Parser<'_>, RawValue<'_>) -> Result<Expression>;
 
+/// Checks the operands of a parsed call, so that what is wrong in all documents is an error even if
+/// no document is reached.
+pub type CheckFn = fn(&'static Operator, &[Expression]) -> Result<()>;
+
+fn unchecked(_: &'static Operator, _: &[Expression]) -> Result<()> {
+    Ok(())
+}
+
 /// An entry of the table.
 pub enum Entry {
     /// Evaluates operands.
@@ -42,6 +50,8 @@ pub struct Named {
     pub unknown: i32,
     /// Whether `{$op: e}` and `{$op: [e]}` are accepted as shorthand for the first field alone.
     pub shorthand: bool,
+    /// Checks the operands of a call when it is parsed.
+    pub check: CheckFn,
 }
 
 impl Entry {
@@ -78,7 +88,16 @@ const fn named(
         not_object,
         unknown,
         shorthand: false,
+        check: unchecked,
     })
+}
+
+/// The same entry with a check of its operands; calls and forms are unchanged.
+const fn checked(entry: Entry, check: CheckFn) -> Entry {
+    match entry {
+        Entry::Named(named) => Entry::Named(Named { check, ..named }),
+        other => other,
+    }
 }
 
 /// `{$year: date}` or `{$year: {date: ..., timezone: ...}}`.
@@ -93,10 +112,11 @@ const fn date_part(name: &'static str, eval: EvalFn) -> Entry {
         not_object: 40536,
         unknown: 40535,
         shorthand: true,
+        check: date::check_part,
     })
 }
 
-use Arity::{Any, AtLeast, Between, Exactly};
+use Arity::{Any, AtLeast, Between, Exactly, Single};
 
 /// Every operator, sorted by name.
 pub static TABLE: &[Entry] = &[
@@ -144,94 +164,118 @@ pub static TABLE: &[Entry] = &[
     call("$cos", Exactly(1), elementary::cos),
     call("$cosh", Exactly(1), elementary::cosh),
     Entry::Form("$createObjectId", random::parse_create_object_id),
-    named(
-        "$dateAdd",
-        5166400,
-        5166401,
-        &[
-            ("startDate", Some(5166402)),
-            ("unit", Some(5166402)),
-            ("amount", Some(5166402)),
-            ("timezone", None),
-        ],
-        date::arithmetic::date_add,
+    checked(
+        named(
+            "$dateAdd",
+            5166400,
+            5166401,
+            &[
+                ("startDate", Some(5166402)),
+                ("unit", Some(5166402)),
+                ("amount", Some(5166402)),
+                ("timezone", None),
+            ],
+            date::arithmetic::date_add,
+        ),
+        date::arithmetic::check_moved,
     ),
-    named(
-        "$dateDiff",
-        5166301,
-        5166302,
-        &[
-            ("startDate", Some(5166303)),
-            ("endDate", Some(5166304)),
-            ("unit", Some(5166305)),
-            ("timezone", None),
-            ("startOfWeek", None),
-        ],
-        date::arithmetic::date_diff,
+    checked(
+        named(
+            "$dateDiff",
+            5166301,
+            5166302,
+            &[
+                ("startDate", Some(5166303)),
+                ("endDate", Some(5166304)),
+                ("unit", Some(5166305)),
+                ("timezone", None),
+                ("startOfWeek", None),
+            ],
+            date::arithmetic::date_diff,
+        ),
+        date::arithmetic::check_diff,
     ),
-    named(
-        "$dateFromParts",
-        40519,
-        40518,
-        &date::parts::PARTS,
-        date::parts::date_from_parts,
+    checked(
+        named(
+            "$dateFromParts",
+            40519,
+            40518,
+            &date::parts::PARTS,
+            date::parts::date_from_parts,
+        ),
+        date::parts::check_from_parts,
     ),
-    named(
-        "$dateFromString",
-        40540,
-        40541,
-        &[
-            ("dateString", Some(40542)),
-            ("format", None),
-            ("timezone", None),
-            ("onError", None),
-            ("onNull", None),
-        ],
-        date::format::date_from_string,
+    checked(
+        named(
+            "$dateFromString",
+            40540,
+            40541,
+            &[
+                ("dateString", Some(40542)),
+                ("format", None),
+                ("timezone", None),
+                ("onError", None),
+                ("onNull", None),
+            ],
+            date::format::date_from_string,
+        ),
+        date::format::check_zone,
     ),
-    named(
-        "$dateSubtract",
-        5166400,
-        5166401,
-        &[
-            ("startDate", Some(5166402)),
-            ("unit", Some(5166402)),
-            ("amount", Some(5166402)),
-            ("timezone", None),
-        ],
-        date::arithmetic::date_subtract,
+    checked(
+        named(
+            "$dateSubtract",
+            5166400,
+            5166401,
+            &[
+                ("startDate", Some(5166402)),
+                ("unit", Some(5166402)),
+                ("amount", Some(5166402)),
+                ("timezone", None),
+            ],
+            date::arithmetic::date_subtract,
+        ),
+        date::arithmetic::check_moved,
     ),
-    named(
-        "$dateToParts",
-        40524,
-        40520,
-        &[("date", Some(40522)), ("timezone", None), ("iso8601", None)],
-        date::parts::date_to_parts,
+    checked(
+        named(
+            "$dateToParts",
+            40524,
+            40520,
+            &[("date", Some(40522)), ("timezone", None), ("iso8601", None)],
+            date::parts::date_to_parts,
+        ),
+        date::parts::check_to_parts,
     ),
-    named(
-        "$dateToString",
-        18629,
-        18534,
-        &[
-            ("date", Some(18628)),
-            ("format", None),
-            ("timezone", None),
-            ("onNull", None),
-        ],
-        date::format::date_to_string,
+    checked(
+        named(
+            "$dateToString",
+            18629,
+            18534,
+            &[
+                ("date", Some(18628)),
+                ("format", None),
+                ("timezone", None),
+                ("onNull", None),
+            ],
+            date::format::date_to_string,
+        ),
+        date::format::check_zone,
     ),
-    named(
-        "$dateTrunc",
-        5439007,
-        5439008,
-        &[
-            ("date", Some(5439009)),
-            ("unit", Some(5439010)),
-            ("binSize", None),
-            ("timezone", None),
-            ("startOfWeek", None),
-        ],
-        date::arithmetic::date_trunc,
+    checked(
+        named(
+            "$dateTrunc",
+            5439007,
+            5439008,
+            &[
+                ("date", Some(5439009)),
+                ("unit", Some(5439010)),
+                ("binSize", None),
+                ("timezone", None),
+                ("startOfWeek", None),
+            ],
+            date::arithmetic::date_trunc,
+        ),
+        date::arithmetic::check_trunc,
     ),
     date_part("$dayOfMonth", date::day_of_month),
     date_part("$dayOfWeek", date::day_of_week),
@@ -440,23 +484,23 @@ pub static TABLE: &[Entry] = &[
     Entry::Form("$switch", conditional::parse_switch),
     call("$tan", Exactly(1), elementary::tan),
     call("$tanh", Exactly(1), elementary::tanh),
-    call("$toArray", Exactly(1), convert::to_array),
-    call("$toBool", Exactly(1), convert::to_bool),
-    call("$toDate", Exactly(1), convert::to_date),
-    call("$toDecimal", Exactly(1), convert::to_decimal_number),
-    call("$toDouble", Exactly(1), convert::to_double_number),
+    call("$toArray", Single, convert::to_array),
+    call("$toBool", Single, convert::to_bool),
+    call("$toDate", Single, convert::to_date),
+    call("$toDecimal", Single, convert::to_decimal_number),
+    call("$toDouble", Single, convert::to_double_number),
     call(
         "$toHashedIndexKey",
         Exactly(1),
         type_ops::to_hashed_index_key,
     ),
-    call("$toInt", Exactly(1), convert::to_int),
-    call("$toLong", Exactly(1), convert::to_long),
+    call("$toInt", Single, convert::to_int),
+    call("$toLong", Single, convert::to_long),
     call("$toLower", Exactly(1), string::to_lower),
-    call("$toObject", Exactly(1), convert::to_object),
-    call("$toObjectId", Exactly(1), convert::to_object_id),
-    call("$toString", Exactly(1), convert::to_text),
-    call("$toUUID", Exactly(1), convert::to_uuid),
+    call("$toObject", Single, convert::to_object),
+    call("$toObjectId", Single, convert::to_object_id),
+    call("$toString", Single, convert::to_text),
+    call("$toUUID", Single, convert::to_uuid),
     call("$toUpper", Exactly(1), string::to_upper),
     named(
         "$trim",

@@ -14,8 +14,8 @@ use sheaf_bson::{ArrayBuilder, RawDoc, RawValue, Value};
 
 use super::field_path::{self, Base, FieldPathExpr};
 use super::operators::{self, Entry, Named};
-use super::variables::{Binding, VariableScope, check_user_name};
-use super::{Expression, folding, location};
+use super::variables::{Binding, VariableScope, check_read_name, check_user_name};
+use super::{Expression, arithmetic, budget, folding, location};
 
 /// Maximum nesting of operators, documents and arrays together.
 const DEPTH_MAX: usize = 100;
@@ -41,8 +41,13 @@ fn parse_within(
         scope,
         locals,
         depth: 0,
+        failure: None,
     };
     let body = parser.operand(value)?;
+    // The whole text is parsed first: a call of constants that fails is the later error.
+    if let Some(failure) = parser.failure {
+        return Err(failure);
+    }
     Ok(match scope.collator() {
         Some(collator) if may_compare(&body) => Expression::Collated {
             collator: collator.clone(),
@@ -74,6 +79,8 @@ pub struct Parser<'s> {
     /// Variable names by slot; an inner name hides an outer one.
     locals: Vec<Box<str>>,
     depth: usize,
+    /// The first error of a call of constants.
+    failure: Option<Error>,
 }
 
 impl Parser<'_> {
@@ -128,6 +135,7 @@ impl Parser<'_> {
 
     fn string(&mut self, text: &str) -> Result<Expression> {
         let Some(path) = text.strip_prefix('$') else {
+            budget::check_string(text.len())?;
             return Ok(Expression::constant(text));
         };
         if path.is_empty() {
@@ -141,12 +149,7 @@ impl Parser<'_> {
             Some((name, rest)) => (name, Some(rest)),
             None => (variable, None),
         };
-        if name.is_empty() {
-            return Err(Error::new(
-                ErrorCode::FAILED_TO_PARSE,
-                "'$$' must be followed by a variable's name",
-            ));
-        }
+        check_read_name(name)?;
         let components = match rest {
             Some(rest) => field_path::split(rest)?,
             None => Box::default(),
@@ -185,13 +188,18 @@ impl Parser<'_> {
                     format!("the variable $${name} is not available in the values of 'let'"),
                 ));
             }
-            "NOW" => Arc::new(Value::DateTime(self.scope.now())),
+            "NOW" => match self.scope.now() {
+                Some(now) => Arc::new(Value::DateTime(now)),
+                None => {
+                    return Err(location(51144, "Builtin variable '$$NOW' is not available"));
+                }
+            },
             "CLUSTER_TIME" => match self.scope.cluster_time() {
                 Some(time) => Arc::new(Value::Timestamp(time)),
                 None => {
                     return Err(location(
-                        51144,
-                        "the variable $$CLUSTER_TIME has no value: this server is not part of a replica set",
+                        10071200,
+                        "system variable $$CLUSTER_TIME is not available: this server is not part of a replica set",
                     ));
                 }
             },
@@ -263,8 +271,23 @@ impl Parser<'_> {
         Ok(self.fold(Expression::Object(fields)))
     }
 
-    fn fold(&self, expression: Expression) -> Expression {
-        folding::fold(expression, self.scope.collator().map(|c| &**c))
+    /// The expression, or its value if that is known. A call of constants that fails is kept, and
+    /// its error is that of the parse unless errors are deferred.
+    fn fold(&mut self, expression: Expression) -> Expression {
+        let check = folding::check(&expression);
+        let (folded, outcome) = folding::fold(expression, self.scope, self.locals.len());
+        self.note(check.and(outcome));
+        folded
+    }
+
+    /// Records an error that constants cause, unless errors are deferred.
+    fn note(&mut self, outcome: Result<()>) {
+        if let Err(e) = outcome
+            && self.failure.is_none()
+            && !self.scope.defers_errors()
+        {
+            self.failure = Some(e);
+        }
     }
 
     fn operator(&mut self, name: &str, operand: RawValue<'_>) -> Result<Expression> {
@@ -280,7 +303,15 @@ impl Parser<'_> {
                         format!("$ifNull needs at least two arguments, had: {}", args.len()),
                     ));
                 }
-                let call = self.fold(Expression::Call { operator, args });
+                let mut call = self.fold(Expression::Call { operator, args });
+                if self.scope.is_in_group()
+                    && let Expression::Call { operator, .. } = &mut call
+                    && let Some(own) = arithmetic::IN_GROUP
+                        .iter()
+                        .find(|o| o.name == operator.name)
+                {
+                    *operator = own;
+                }
                 Ok(folding::sorted_set(
                     call,
                     self.scope.collator().map(|c| &**c),
@@ -352,6 +383,7 @@ impl Parser<'_> {
                 }
             });
         }
+        self.note((named.check)(operator, &args));
         Ok(Expression::Call { operator, args })
     }
 

@@ -50,12 +50,20 @@ pub(super) fn is_random(name: &str) -> bool {
 
 /// `{$rand: {}}`.
 pub(super) fn parse_rand(_: &mut Parser<'_>, operand: RawValue<'_>) -> Result<Expression> {
-    let empty = match operand {
-        RawValue::Document(doc) => doc.is_empty(),
-        RawValue::Array(array) => array.is_empty(),
-        _ => false,
+    let arguments = match operand {
+        RawValue::Document(doc) => doc.first().is_some(),
+        RawValue::Array(array) => !array.is_empty(),
+        other => {
+            return Err(location(
+                10065,
+                format!(
+                    "invalid parameter: expected an object ($rand), not {}",
+                    other.type_name()
+                ),
+            ));
+        }
     };
-    if !empty {
+    if arguments {
         return Err(location(
             3040501,
             "$rand does not currently accept arguments",

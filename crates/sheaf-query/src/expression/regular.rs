@@ -12,9 +12,11 @@ use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawValue, Value};
 use crate::regex::CompiledRegex;
 
 use super::eval::{EvalContext, EvalValue};
-use super::operator::{Operator, is_absent};
+use super::operator::Operator;
 use super::{Expression, budget};
 
+/// Maximum length of a pattern of these operators, in bytes; less than that of a filter.
+const PATTERN_BYTES_MAX: usize = 16_384;
 /// Maximum number of compiled patterns cached per thread.
 const KEPT_MAX: usize = 16;
 
@@ -23,9 +25,22 @@ thread_local! {
     static KEPT: RefCell<Vec<Arc<CompiledRegex>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Errors: 51109 for a zero byte in the pattern, 51110 for one in the options.
+fn check_no_zeros(operator: &'static Operator, pattern: &str, options: &str) -> Result<()> {
+    for (text, role, code) in [(pattern, "pattern", 51109), (options, "options", 51110)] {
+        if text.contains('\0') {
+            return Err(operator.error(
+                code,
+                format_args!("takes no {role} with a zero byte inside"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Compiles a pattern, or takes it from the cache. Errors: 51111 for an invalid pattern, 51108 for
-/// an unknown option, 51109 for a zero byte.
-pub(super) fn compiled(
+/// an unknown option.
+fn compiled(
     operator: &'static Operator,
     pattern: &str,
     options: &str,
@@ -41,8 +56,14 @@ pub(super) fn compiled(
     if let Some(regex) = known {
         return Ok(regex);
     }
-    if pattern.contains('\0') || options.contains('\0') {
-        return Err(operator.error(51109, "takes no pattern or options with a zero byte inside"));
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(operator.error(
+            51111,
+            format_args!(
+                "takes no pattern of {} bytes: the limit is {PATTERN_BYTES_MAX}",
+                pattern.len()
+            ),
+        ));
     }
     let regex = CompiledRegex::new(pattern, options).map_err(|e| match e.code().0 {
         51108 => e,
@@ -54,35 +75,6 @@ pub(super) fn compiled(
         kept.truncate(KEPT_MAX);
     });
     Ok(regex)
-}
-
-/// Calls `visit` with the start and end of each match, in order, at most `most` times. Matches do
-/// not overlap. After an empty match the search continues one character later, up to the end of the
-/// text. Errors: those of `visit`; a match that exceeds its limits.
-pub(super) fn each_match(
-    regex: &CompiledRegex,
-    text: &str,
-    most: usize,
-    mut visit: impl FnMut(usize, usize) -> Result<()>,
-) -> Result<()> {
-    let mut from = 0;
-    for _ in 0..most {
-        let Some(groups) = regex.captures_at(text, from)? else {
-            break;
-        };
-        budget::step()?;
-        let (start, end) = groups.first().copied().flatten().unwrap_or((from, from));
-        visit(start, end)?;
-        if start < end {
-            from = end;
-            continue;
-        }
-        match text[end..].chars().next() {
-            Some(passed) => from = end + passed.len_utf8(),
-            None => break,
-        }
-    }
-    Ok(())
 }
 
 /// Calls `then` with the text and the compiled pattern. Returns `otherwise` if the text or the
@@ -98,19 +90,6 @@ fn with_operands<'e>(
     let ctx = ctx.holding(budget::heap_bytes(&input))?;
     let regex = args[1].evaluate(ctx)?;
     let options = args[2].evaluate(ctx.holding(budget::heap_bytes(&regex))?)?;
-    let text = match input.non_null() {
-        None => None,
-        Some(RawValue::String(text) | RawValue::Symbol(text)) => Some(text),
-        Some(other) => {
-            return Err(operator.error(
-                51104,
-                format_args!(
-                    "needs 'input' to be of type string, not {}",
-                    other.type_name()
-                ),
-            ));
-        }
-    };
     let (pattern, own) = match regex.non_null() {
         None => (None, ""),
         Some(RawValue::String(pattern)) => (Some(pattern), ""),
@@ -126,7 +105,6 @@ fn with_operands<'e>(
         }
     };
     let options = match options.non_null() {
-        None if is_absent(&args[2]) => own,
         None => own,
         Some(RawValue::String(options)) if own.is_empty() => options,
         Some(RawValue::String(_)) => {
@@ -140,6 +118,20 @@ fn with_operands<'e>(
                 51106,
                 format_args!(
                     "needs 'options' to be of type string, not {}",
+                    other.type_name()
+                ),
+            ));
+        }
+    };
+    check_no_zeros(operator, pattern.unwrap_or(""), options)?;
+    let text = match input.non_null() {
+        None => None,
+        Some(RawValue::String(text) | RawValue::Symbol(text)) => Some(text),
+        Some(other) => {
+            return Err(operator.error(
+                51104,
+                format_args!(
+                    "needs 'input' to be of type string, not {}",
                     other.type_name()
                 ),
             ));

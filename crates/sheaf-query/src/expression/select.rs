@@ -5,15 +5,14 @@ use std::cmp::Ordering;
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::json::shell;
-use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawDoc, RawValue, Value, compare_values_with};
+use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawValue, Value, compare_values_with};
 
 use crate::sort::chunks::Chunks;
-use crate::sort::{SortKeyGenerator, SortPattern, SortSpec};
 
 use super::eval::{EvalContext, EvalValue};
 use super::operator::{Operator, is_absent};
 use super::ordered_value::OrderedValue;
-use super::{Expression, budget};
+use super::{Expression, budget, location};
 
 /// Evaluates `{n, input}` and returns what `pick` selects from the array.
 fn of_n<'e>(
@@ -128,26 +127,74 @@ pub(super) fn max_n<'e>(
 enum ArrayOrder {
     /// `1` and `-1`: by the elements themselves. True is ascending.
     Whole(bool),
-    /// By fields of the elements. Elements that are not documents sort as if they had no fields.
-    Fields(SortPattern),
+    /// By fields of the elements: their paths, and true for ascending.
+    Fields(Vec<(Box<str>, bool)>),
 }
 
-fn array_order(operator: &'static Operator, spec: RawValue<'_>) -> Result<ArrayOrder> {
-    let wrong = |why: &str| Err(operator.error(2942507, format_args!("{why}: {}", shell(spec))));
+/// Parses `sortBy`. Errors: 2942505 for a document that is no order, 2942506 for a number other than
+/// 1 and -1, 2942507 for another type.
+fn array_order(spec: RawValue<'_>) -> Result<ArrayOrder> {
+    let direction = |value: RawValue<'_>| match value.as_i64_exact() {
+        Some(1) if value.is_number() => Some(true),
+        Some(-1) if value.is_number() => Some(false),
+        _ => None,
+    };
     match spec {
-        RawValue::Document(doc) => match SortSpec::parse(doc)? {
-            SortSpec::Pattern(pattern) => Ok(ArrayOrder::Fields(pattern)),
-            SortSpec::None | SortSpec::Natural(_) => {
-                wrong("requires 'sortBy' to name at least one field")
+        RawValue::Document(doc) => {
+            let refuse = |why: String| Err(location(2942505, why));
+            let mut fields = Vec::new();
+            for element in doc {
+                let path = element.key();
+                let Some(ascending) = direction(element.value()) else {
+                    return refuse("The $sort element value must be either 1 or -1".to_owned());
+                };
+                if path.is_empty() {
+                    return refuse("The $sort field cannot be empty".to_owned());
+                }
+                if path.split('.').any(str::is_empty) {
+                    return refuse(format!(
+                        "The $sort field is a dotted field but has an empty part: {path}"
+                    ));
+                }
+                fields.push((path.into(), ascending));
             }
+            match fields.is_empty() {
+                true => refuse(
+                    "The $sort pattern is empty when it should be a set of fields.".to_owned(),
+                ),
+                false => Ok(ArrayOrder::Fields(fields)),
+            }
+        }
+        _ if spec.is_number() => match direction(spec) {
+            Some(ascending) => Ok(ArrayOrder::Whole(ascending)),
+            None => Err(location(
+                2942506,
+                "The $sort element value must be either 1 or -1",
+            )),
         },
-        _ if spec.is_number() => match spec.as_i64_exact() {
-            Some(1) => Ok(ArrayOrder::Whole(true)),
-            Some(-1) => Ok(ArrayOrder::Whole(false)),
-            _ => wrong("requires 'sortBy' to be 1 or -1, when it is a number"),
-        },
-        _ => wrong("requires 'sortBy' to be an object, 1 or -1"),
+        _ => Err(location(
+            2942507,
+            "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort embedded fields",
+        )),
     }
+}
+
+/// The value of a path, in which a number is a position in an array; null if there is none. Arrays
+/// are not traversed.
+fn at_path<'a>(value: RawValue<'a>, path: &str) -> RawValue<'a> {
+    let mut found = value;
+    for name in path.split('.') {
+        let next = match found {
+            RawValue::Document(doc) => doc.get(name),
+            RawValue::Array(array) => name.parse().ok().and_then(|at| array.get(at)),
+            _ => None,
+        };
+        match next {
+            Some(next) => found = next,
+            None => return RawValue::Null,
+        }
+    }
+    found
 }
 
 /// `{input, sortBy}`. The sort is stable. `sortBy` is literal, not an expression.
@@ -169,7 +216,7 @@ pub(super) fn parse_sort_array(
     )?;
     let input = parser.operand(args.required("input", 2942502)?)?;
     let order = args.required("sortBy", 2942503)?;
-    array_order(&SORT_ARRAY, order)?;
+    array_order(order)?;
     Ok(Expression::Call {
         operator: &SORT_ARRAY,
         args: vec![input, Expression::constant(order.to_value())],
@@ -196,18 +243,18 @@ fn sort_array<'e>(
         }
     };
     let order = args[1].evaluate(ctx)?;
-    let order = array_order(operator, order.as_raw().unwrap_or(RawValue::Null))?;
-    let keys = match &order {
-        ArrayOrder::Whole(_) => None,
-        ArrayOrder::Fields(pattern) => Some(SortKeyGenerator::new(pattern)),
-    };
+    let order = array_order(order.as_raw().unwrap_or(RawValue::Null))?;
     let mut rows = Chunks::default();
     for (at, value) in array.iter().enumerate() {
         budget::step()?;
         rows.push(Row {
-            keys: match &keys {
-                None => Vec::new(),
-                Some(keys) => keys.values(value.as_document().unwrap_or(RawDoc::EMPTY))?,
+            keys: match (&order, value) {
+                (ArrayOrder::Whole(_), _) => Vec::new(),
+                (ArrayOrder::Fields(fields), RawValue::Document(_)) => {
+                    let keys = fields.iter().map(|(path, _)| at_path(value, path));
+                    keys.collect()
+                }
+                (ArrayOrder::Fields(fields), _) => vec![RawValue::Null; fields.len()],
             },
             value,
             at,
@@ -242,11 +289,11 @@ impl Ord for Row<'_> {
         };
         match self.order {
             ArrayOrder::Whole(ascending) => compare(self.value, other.value, *ascending),
-            ArrayOrder::Fields(pattern) => {
+            ArrayOrder::Fields(fields) => {
                 let keys = self.keys.iter().zip(&other.keys);
-                let parts = pattern.parts.iter().zip(keys);
+                let parts = fields.iter().zip(keys);
                 parts
-                    .map(|(part, (a, b))| compare(*a, *b, part.ascending))
+                    .map(|((_, ascending), (a, b))| compare(*a, *b, *ascending))
                     .find(|order| order.is_ne())
                     .unwrap_or(Ordering::Equal)
             }

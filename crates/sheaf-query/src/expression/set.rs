@@ -9,7 +9,7 @@ use sheaf_bson::{ArrayBuilder, Collator, RawArray, RawValue, Value};
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operator::Operator;
 use super::ordered_value::OrderedValue;
-use super::{Expression, budget};
+use super::{Expression, budget, location};
 
 /// Calls `then` with an operand that must be an array. Errors: `code` if it is not.
 fn only_array<'e, T>(
@@ -214,6 +214,25 @@ pub(super) fn set_is_subset<'e>(
         .iter()
         .all(|v| superset.contains(&OrderedValue(v, ctx.collator)))
         .into())
+}
+
+/// Checks the constant operands of `$setEquals`. Errors: 5887502 if one is not an array.
+pub(super) fn check_equals(args: &[Expression]) -> Result<()> {
+    for (at, arg) in args.iter().enumerate() {
+        if let Some(value) = arg.as_constant()
+            && !matches!(value, Some(RawValue::Array(_)))
+        {
+            return Err(location(
+                5887502,
+                format!(
+                    "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
+                    at + 1,
+                    value.map_or("missing", |v| v.type_name())
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether all operands have the same distinct values.

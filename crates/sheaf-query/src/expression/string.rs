@@ -1,12 +1,12 @@
 //! Operators on strings. As in MongoDB, case conversion affects only ASCII letters.
 
 use sheaf_bson::error_code::{Error, Result};
-use sheaf_bson::{ArrayBuilder, RawValue, Value};
+use sheaf_bson::{ArrayBuilder, RawValue, Timestamp, Value};
 
+use super::date::Civil;
 use super::eval::{EvalContext, EvalValue, pair};
 use super::operator::{Operator, is_absent};
-use super::regular::{compiled, each_match};
-use super::{Expression, budget, convert};
+use super::{Expression, budget, coerce, convert};
 
 pub(super) fn concat<'e>(
     operator: &'static Operator,
@@ -19,7 +19,7 @@ pub(super) fn concat<'e>(
         match value.non_null() {
             None => return Ok(EvalValue::NULL),
             Some(RawValue::String(text)) => {
-                budget::check_value(out.len() + text.len())?;
+                budget::check_string(out.len() + text.len())?;
                 out.push_str(text);
             }
             Some(other) => {
@@ -41,14 +41,15 @@ fn text_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<String>
     };
     match raw {
         RawValue::String(text) | RawValue::Symbol(text) | RawValue::JavaScript(text) => {
+            budget::check_string(text.len())?;
             Ok(text.to_owned())
         }
+        RawValue::Double(x) => Ok(six_digits(x)),
+        RawValue::Timestamp(time) => Ok(timestamp_text(time)),
         RawValue::Int32(_)
         | RawValue::Int64(_)
-        | RawValue::Double(_)
         | RawValue::Decimal128(_)
-        | RawValue::DateTime(_)
-        | RawValue::Timestamp(_) => Ok(convert::text(raw).unwrap_or_default()),
+        | RawValue::DateTime(_) => Ok(convert::text(raw).unwrap_or_default()),
         other => Err(operator.error(
             16007,
             format_args!(
@@ -57,6 +58,43 @@ fn text_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<String>
             ),
         )),
     }
+}
+
+/// A double as these operators take it: six significant digits, unlike `$toString`, without
+/// trailing zeros, and with an exponent of two digits or more if it is below -4 or above 5.
+fn six_digits(x: f64) -> String {
+    if x.is_nan() {
+        return "nan".to_owned();
+    }
+    if x.is_infinite() {
+        return if x > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let text = format!("{x:.5e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let cut = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match usize::try_from(5 - exponent) {
+        Ok(places) if exponent >= -4 => cut(&format!("{x:.places$}")),
+        _ => format!("{}{}", cut(digits), convert::exponent_text(exponent)),
+    }
+}
+
+/// A timestamp as `Jan  2 03:04:05:6`, where 6 is its ordinal. The year does not show.
+fn timestamp_text(time: Timestamp) -> String {
+    let civil = Civil::from_millis(i64::from(time.time) * 1000);
+    let seconds = civil.millis / 1000;
+    format!(
+        "{} {:>2} {:02}:{:02}:{:02}:{}",
+        civil.month_abbreviation(),
+        civil.day,
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60,
+        time.increment
+    )
 }
 
 pub(super) fn to_lower<'e>(
@@ -124,7 +162,8 @@ pub(super) fn str_len_cp<'e>(
     length(operator, args, ctx, 34471, |text| text.chars().count())
 }
 
-/// A start or length of `$substrBytes`: any number, truncated toward zero.
+/// A start or length of `$substrBytes`: any number. Errors: `code` for another type, 31109 for a
+/// double that fits no long.
 fn byte_count(
     operator: &'static Operator,
     value: &EvalValue<'_>,
@@ -132,10 +171,7 @@ fn byte_count(
     role: &str,
 ) -> Result<i64> {
     match value.as_raw() {
-        Some(RawValue::Int32(n)) => Ok(i64::from(n)),
-        Some(RawValue::Int64(n)) => Ok(n),
-        Some(RawValue::Double(x)) => Ok(x as i64),
-        Some(RawValue::Decimal128(d)) => Ok(d.to_f64() as i64),
+        Some(raw) if raw.is_number() => coerce::to_long(raw),
         _ => Err(operator.error(
             code,
             format_args!("takes a number as its {role}, not {}", value.type_name()),
@@ -189,7 +225,7 @@ pub(super) fn substr_cp<'e>(
 ) -> Result<EvalValue<'e>> {
     let text = text_of(operator, &args[0].evaluate(ctx)?)?;
     let ctx = ctx.holding(text.len())?;
-    let count = |arg: &'e Expression, role: &str, codes: [i32; 3]| -> Result<usize> {
+    let count = |arg: &'e Expression, role: &str, codes: [i32; 2]| -> Result<i32> {
         let value = arg.evaluate(ctx)?;
         let raw = value.as_raw().unwrap_or(RawValue::Null);
         if !raw.is_number() {
@@ -199,21 +235,21 @@ pub(super) fn substr_cp<'e>(
             ));
         }
         let integer = raw.as_i64_exact().and_then(|n| i32::try_from(n).ok());
-        let integer = integer.ok_or_else(|| {
+        integer.ok_or_else(|| {
             operator.error(
                 codes[1],
                 format_args!("takes a 32-bit integer as its {role}"),
             )
-        })?;
-        usize::try_from(integer).map_err(|_| {
-            operator.error(
-                codes[2],
-                format_args!("takes no negative {role}, found: {integer}"),
-            )
         })
     };
-    let start = count(&args[1], "start", [34450, 34451, 34455])?;
-    let length = count(&args[2], "length", [34452, 34453, 34454])?;
+    let start = count(&args[1], "start", [34450, 34451])?;
+    let length = count(&args[2], "length", [34452, 34453])?;
+    let natural = |n: i32, role: &str, code: i32| {
+        usize::try_from(n)
+            .map_err(|_| operator.error(code, format_args!("takes no negative {role}, found: {n}")))
+    };
+    let length = natural(length, "length", 34454)?;
+    let start = natural(start, "start", 34455)?;
     let part: String = text.chars().skip(start).take(length).collect();
     Ok(Value::String(part).into())
 }
@@ -232,31 +268,17 @@ pub(super) fn split<'e>(
         return Err(operator.error(
             40085,
             format_args!(
-                "takes a string as its first argument, found: {}",
+                "requires an expression that evaluates to a string as a first argument, found: {}",
                 text.type_name()
             ),
         ));
     };
     let mut out = ArrayBuilder::new();
-    if let RawValue::Regex { pattern, options } = delimiter {
-        let regex = compiled(operator, pattern, options)?;
-        let mut from = 0;
-        each_match(&regex, text, usize::MAX, |start, end| {
-            // An empty match delimits nothing.
-            if start < end {
-                out.push(&text[from..start]);
-                from = end;
-            }
-            budget::check_value(out.current_len())
-        })?;
-        out.push(&text[from..]);
-        return Ok(Value::Array(out.finish()).into());
-    }
     let Some(delimiter) = delimiter.as_str() else {
         return Err(operator.error(
-            40086,
+            10503900,
             format_args!(
-                "takes a string or a regular expression as its second argument, found: {}",
+                "requires an expression that evaluates to a string as a second argument, found: {}",
                 delimiter.type_name()
             ),
         ));
@@ -364,19 +386,17 @@ fn replaced<'e>(
         values.push(value);
     }
     let mut texts = [""; 3];
-    let mut pattern = None;
     let mut null = false;
-    let roles = [("input", 51746), ("find", 51745), ("replacement", 51744)];
+    let roles = [
+        ("input", 10503904),
+        ("find", 10503901),
+        ("replacement", 10503902),
+    ];
+    // A wrong type is an error even if another operand is null.
     for ((value, (role, code)), text) in values.iter().zip(roles).zip(&mut texts) {
         match value.non_null() {
             None => null = true,
             Some(RawValue::String(found)) => *text = found,
-            Some(RawValue::Regex {
-                pattern: found,
-                options,
-            }) if role == "find" => {
-                pattern = Some(compiled(operator, found, options)?);
-            }
             Some(other) => {
                 return Err(operator.error(
                     code,
@@ -392,20 +412,9 @@ fn replaced<'e>(
         return Ok(EvalValue::NULL);
     }
     let [input, find, replacement] = texts;
-    if let Some(regex) = pattern {
-        let mut out = String::new();
-        let mut from = 0;
-        each_match(&regex, input, most, |start, end| {
-            out.push_str(&input[from..start]);
-            out.push_str(replacement);
-            from = end;
-            budget::check_value(out.len())
-        })?;
-        out.push_str(&input[from..]);
-        return Ok(Value::String(out).into());
-    }
     let found = input.matches(find).take(most).count();
-    budget::check_value(input.len() + found.saturating_mul(replacement.len()))?;
+    let grown = input.len() + found.saturating_mul(replacement.len());
+    budget::check_string(grown - found * find.len())?;
     Ok(Value::String(input.replacen(find, replacement, most)).into())
 }
 
@@ -483,31 +492,31 @@ fn index_of<'e>(
         }
     };
     let (from, to) = (bound(2)?, bound(3)?);
-    let length = if by_bytes {
-        text.len()
-    } else {
-        text.chars().count()
-    };
     let from = from.unwrap_or(0);
-    let to = to.unwrap_or(length).min(length);
-    let nowhere = Ok(Value::Int32(-1).into());
-    if from > to {
-        return nowhere;
+    let found = match by_bytes {
+        true => byte_index(text, wanted, from, to),
+        false => code_point_index(text, wanted, from, to),
+    };
+    Ok(Value::Int32(found.map_or(-1, |at| at as i32)).into())
+}
+
+/// The byte position of `wanted`, which must end within `from..to`.
+fn byte_index(text: &str, wanted: &str, from: usize, to: Option<usize>) -> Option<usize> {
+    let to = to.unwrap_or(text.len()).min(text.len());
+    let searched = text.as_bytes().get(from..to)?;
+    memchr::memmem::find(searched, wanted.as_bytes()).map(|found| from + found)
+}
+
+/// The position in characters of `wanted`, which must begin within `from..to` but may end after it.
+/// So an empty text is found before every character, and after the last one only in an empty text.
+fn code_point_index(text: &str, wanted: &str, from: usize, to: Option<usize>) -> Option<usize> {
+    if text.is_empty() && wanted.is_empty() && from == 0 {
+        return Some(0);
     }
-    // The byte offset of the nth character.
-    let byte_of = |n: usize| match by_bytes {
-        true => n,
-        false => text.char_indices().nth(n).map_or(text.len(), |(at, _)| at),
-    };
-    let (start, end) = (byte_of(from), byte_of(to));
-    let Some(found) = memchr::memmem::find(&text.as_bytes()[start..end], wanted.as_bytes()) else {
-        return nowhere;
-    };
-    let at = match by_bytes {
-        true => start + found,
-        false => from + text[start..start + found].chars().count(),
-    };
-    Ok(Value::Int32(at as i32).into())
+    let start = text.char_indices().nth(from)?.0;
+    let found = start + memchr::memmem::find(&text.as_bytes()[start..], wanted.as_bytes())?;
+    let at = from + text[start..found].chars().count();
+    (at < to.unwrap_or(usize::MAX) && found < text.len()).then_some(at)
 }
 
 pub(super) fn index_of_bytes<'e>(

@@ -105,7 +105,7 @@ macro_rules! scripts {
 
 scripts! {
     paths variables arithmetic boolean comparison conditional array string object types
-    bits convert conversion digests json number_pairs objects pairs places sets slices texts truths vectors strings selection date date_zones projection refused
+    bits convert conversion digests json number_pairs objects pairs places sets slices texts truths vectors strings selection date date_zones projection refused coercion codes
 }
 
 fn parsed(text: &str) -> Expression {
@@ -123,14 +123,37 @@ fn constants_are_folded() {
     ] {
         assert!(parsed(text).as_constant().is_some(), "{text}");
     }
-    // Folding leaves a failing call unchanged, to fail only when a document reaches it.
-    for text in [
-        "{$divide: [1, 0]}",
-        "{$add: ['$a', 1]}",
-        "{$map: {input: [1], in: 2}}",
-    ] {
+    for text in ["{$add: ['$a', 1]}", "{$map: {input: [1], in: 2}}"] {
         assert!(parsed(text).as_constant().is_none(), "{text}");
     }
+    // A failing call is an error, unless errors are deferred.
+    let failing = value("{$ifNull: ['$a', {$divide: [1, 0]}]}");
+    let refused = parse(failing.as_raw(), &VariableScope::new(NOW));
+    assert_eq!(refused.unwrap_err().code(), ErrorCode::BAD_VALUE);
+    let deferring = VariableScope::new(NOW).with_deferred_errors();
+    let kept = parse(failing.as_raw(), &deferring).unwrap();
+    assert!(kept.evaluate_on(doc! {"a": 1}.as_raw()).is_ok());
+    assert!(kept.evaluate_on(doc! {}.as_raw()).is_err());
+}
+
+/// `$group` reports divisions by zero of documents with codes of its own, but not those of
+/// constants.
+#[test]
+fn divisions_in_groups() {
+    let scope = VariableScope::new(NOW).with_group_codes();
+    let document = doc! {"a": 1, "z": 0, "d": "1".parse::<sheaf_bson::Decimal128>().unwrap()};
+    for (text, code) in [
+        ("{$divide: ['$a', '$z']}", 4848401),
+        ("{$add: [1, {$mod: ['$a', '$z']}]}", 4848403),
+        ("{$mod: ['$d', '$z']}", 4848403),
+        ("{$divide: ['$a', 'x']}", 14),
+    ] {
+        let found = parse(value(text).as_raw(), &scope).unwrap();
+        let found = found.evaluate_on(document.as_raw()).map(|v| v.into_value());
+        assert_eq!(found.unwrap_err().code().0, code, "{text}");
+    }
+    let constant = parse(value("{$divide: [1, 0]}").as_raw(), &scope);
+    assert_eq!(constant.unwrap_err().code(), ErrorCode::BAD_VALUE);
 }
 
 #[test]
@@ -205,8 +228,9 @@ fn nesting_is_limited() {
 fn an_evaluation_costs_no_more_than_it_may() {
     let a: Vec<i32> = (0..2000).collect();
     let doc = doc! {"a": a, "s": "x".repeat(1 << 20)};
-    // 40 MB: not too large by itself.
-    let big = format!("{{$concat: [{}]}}", ["'$s'"; 40].join(", "));
+    // 42 MB: not too large by itself.
+    let text = format!("{{$concat: [{}]}}", ["'$s'"; 14].join(", "));
+    let big = format!("[{text}, {text}, {text}]");
     for text in [
         // Text that doubles at each step.
         "{$reduce: {input: '$a', initialValue: 'xx', in: {$concat: ['$$value', '$$value']}}}",
@@ -222,9 +246,9 @@ fn an_evaluation_costs_no_more_than_it_may() {
         "{$eq: [BIG, {$eq: [BIG, {$eq: [BIG, 1]}]}]}",
         "{$setUnion: [[BIG], [BIG], [BIG], [1]]}",
         // Named operands held while other operands are computed.
-        "{$dateAdd: {startDate: '$d', unit: BIG, amount: {$dateAdd: {startDate: '$d', unit: BIG, amount: {$strLenCP: BIG}}}}}",
+        "{$dateAdd: {startDate: BIG, unit: 'day', amount: {$dateAdd: {startDate: BIG, unit: 'day', amount: {$size: [BIG]}}}}}",
         "{$regexFind: {input: BIG, regex: BIG, options: {$regexFind: {input: 'x', regex: BIG}}}}",
-        "{$convert: {input: BIG, to: 'int', onError: {$convert: {input: BIG, to: 'int', onError: {$strLenCP: BIG}}}}}",
+        "{$convert: {input: BIG, to: 'int', onError: {$convert: {input: BIG, to: 'int', onError: {$size: [BIG]}}}}}",
         "{$replaceAll: {input: BIG, find: BIG, replacement: BIG}}",
         "{$zip: {inputs: [[BIG], [BIG], [BIG]]}}",
         "{$dateFromString: {dateString: BIG, onError: {$dateFromString: {dateString: BIG, onError: BIG}}}}",
@@ -233,14 +257,16 @@ fn an_evaluation_costs_no_more_than_it_may() {
         "{$filter: {input: '$a', cond: {$filter: {input: '$a', cond: {$filter: {input: '$a', cond: false}}}}}}",
     ] {
         let text = &text.replace("BIG", &big);
-        let refused = parsed(text)
-            .evaluate_on(doc.as_raw())
-            .map(|v| v.into_value());
+        let parsed = parse(value(text).as_raw(), &VariableScope::new(NOW));
+        let refused = parsed.and_then(|e| Ok(e.evaluate_on(doc.as_raw())?.into_value()));
         let code = refused.unwrap_err().code();
         assert!(
             matches!(
                 code,
-                ErrorCode::EXCEEDED_MEMORY_LIMIT | ErrorCode::EXCEEDED_TIME_LIMIT
+                // The last is that of a string longer than 16 MB.
+                ErrorCode::EXCEEDED_MEMORY_LIMIT
+                    | ErrorCode::EXCEEDED_TIME_LIMIT
+                    | ErrorCode(16493)
             ),
             "{text}: {code}"
         );

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{Collator, DateTime, RawDoc, Timestamp, Value};
 
-/// The constants used to parse an expression.
+/// The constants used to parse an expression. The default one has no `$$NOW`.
 #[derive(Debug, Clone, Default)]
 pub struct VariableScope {
-    now: DateTime,
+    now: Option<DateTime>,
     cluster_time: Option<Timestamp>,
     constants: Vec<(Box<str>, Binding)>,
     collator: Option<Arc<Collator>>,
     vector_score: bool,
     /// The value of a command's `let` is parsed, which cannot refer to what the command sets.
     in_let: bool,
+    defers_errors: bool,
+    in_group: bool,
 }
 
 /// The system variables that a command sets for all its expressions.
@@ -45,7 +47,7 @@ impl VariableScope {
     /// A scope whose `$$NOW` is `now`, without other variables.
     pub fn new(now: DateTime) -> VariableScope {
         VariableScope {
-            now,
+            now: Some(now),
             ..VariableScope::default()
         }
     }
@@ -66,6 +68,29 @@ impl VariableScope {
     pub fn with_vector_score(mut self, known: bool) -> VariableScope {
         self.vector_score = known;
         self
+    }
+
+    /// Lets calls of constants that fail, fail when they are evaluated and not when they are parsed:
+    /// for what is stored, such as a validator, and must stay readable.
+    pub fn with_deferred_errors(mut self) -> VariableScope {
+        self.defers_errors = true;
+        self
+    }
+
+    /// Whether calls of constants that fail are kept.
+    pub fn defers_errors(&self) -> bool {
+        self.defers_errors
+    }
+
+    /// For the expressions of `$group`, in which divisions by zero have codes of their own.
+    pub fn with_group_codes(mut self) -> VariableScope {
+        self.in_group = true;
+        self
+    }
+
+    /// Whether expressions belong to `$group`.
+    pub(super) fn is_in_group(&self) -> bool {
+        self.in_group
     }
 
     /// Whether documents carry a vector search score.
@@ -147,8 +172,8 @@ impl VariableScope {
         self.in_let
     }
 
-    /// The value of `$$NOW`.
-    pub fn now(&self) -> DateTime {
+    /// The value of `$$NOW`; `None` where it is not available.
+    pub fn now(&self) -> Option<DateTime> {
         self.now
     }
 
@@ -164,6 +189,29 @@ impl VariableScope {
             .rev()
             .find(|(n, _)| &**n == name)
             .map(|(_, v)| v)
+    }
+}
+
+/// Checks the name of a variable that is read: letters, digits and underscores, with a letter first.
+/// Errors: FailedToParse.
+pub(super) fn check_read_name(name: &str) -> Result<()> {
+    let refuse = |why: String| Err(Error::new(ErrorCode::FAILED_TO_PARSE, why));
+    let Some(first) = name.chars().next() else {
+        return refuse("empty variable names are not allowed".to_owned());
+    };
+    if first.is_ascii() && !first.is_ascii_alphabetic() {
+        return refuse(format!(
+            "'{name}' starts with an invalid character for a variable name"
+        ));
+    }
+    match name
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_')
+    {
+        Some(c) => refuse(format!(
+            "'{name}' contains an invalid character for a variable name: '{c}'"
+        )),
+        None => Ok(()),
     }
 }
 

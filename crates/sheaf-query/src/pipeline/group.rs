@@ -59,6 +59,7 @@ impl Group {
                 ),
             ));
         };
+        let scope = &scope.clone().with_group_codes();
         let (mut id, mut id_of_missing) = (None, None);
         let mut fields: Vec<GroupField> = Vec::new();
         let mut names = HashSet::new();

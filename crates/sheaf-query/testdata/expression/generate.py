@@ -343,7 +343,14 @@ def texts():
                 return -1
             return text.find(part, start, end)
 
-        answers = [find(a, f, s, e), find(data, wanted, t, u)]
+        def find_begin(text, part, start, end):
+            """Only the beginning must be within the bounds, and before the end of the text."""
+            if not text and not part and not start:
+                return 0
+            found = text.find(part, start)
+            return found if found < min(end, len(text)) else -1
+
+        answers = [find_begin(a, f, s, e), find(data, wanted, t, u)]
         print(f"  {{a: {shell(a)}, f: {shell(f)}, s: {s}, e: {e}, t: {t}, u: {u}}} => {shell(answers)}")
 
 

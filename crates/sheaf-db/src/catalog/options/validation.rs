@@ -126,7 +126,9 @@ impl fmt::Debug for Validator {
 
 fn context(collator: Option<&Arc<Collator>>) -> ParseContext {
     ParseContext {
-        variables: VariableScope::new(DateTime::now()).with_collator(collator.cloned()),
+        variables: VariableScope::new(DateTime::now())
+            .with_collator(collator.cloned())
+            .with_deferred_errors(),
     }
 }
 

@@ -7,10 +7,10 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DateTime, RawValue, Value};
 
+use super::super::Expression;
 use super::super::budget::heap_bytes;
 use super::super::eval::{EvalContext, EvalValue, pair};
-use super::super::operator::{Operator, is_absent};
-use super::super::{Expression, location};
+use super::super::operator::{Operator, all_constant, is_absent};
 use super::zone::{self, Zone};
 use super::{Civil, DAY_MILLIS, millis_of};
 
@@ -111,24 +111,20 @@ pub(crate) fn shift(millis: i64, unit: Unit, amount: i64, zone: &Zone) -> Option
     }
 }
 
-/// The time unit in an operand; `None` for null and missing.
-fn unit_operand(
-    operator: &'static Operator,
-    value: &EvalValue<'_>,
-    not_string: i32,
-    unknown: i32,
-) -> Result<Option<Unit>> {
+/// The time unit in an operand; `None` for null and missing. Errors: FailedToParse for an unknown
+/// unit, 5439013 for a value that is not a string.
+fn unit_operand(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<Unit>> {
     match value.non_null() {
         None => Ok(None),
         Some(RawValue::String(name)) => match Unit::find(name) {
             Some(unit) => Ok(Some(unit)),
-            None => Err(location(
-                unknown,
-                format!("{} unknown time unit value: {name}", operator.name),
+            None => Err(operator.error(
+                ErrorCode::FAILED_TO_PARSE.0,
+                format_args!("unknown time unit value: {name}"),
             )),
         },
         Some(other) => Err(operator.error(
-            not_string,
+            5439013,
             format_args!(
                 "requires 'unit' to be a string, but got {}",
                 other.type_name()
@@ -137,55 +133,130 @@ fn unit_operand(
     }
 }
 
-/// The date in an operand, in milliseconds; `None` for null and missing.
+/// The date in an operand that is not null, in milliseconds. Errors: `code` for another type.
 fn date_operand(
     operator: &'static Operator,
     name: &str,
-    value: &EvalValue<'_>,
+    value: RawValue<'_>,
     code: i32,
-) -> Result<Option<i64>> {
-    match value.non_null() {
-        None => Ok(None),
-        Some(raw) => match millis_of(raw) {
-            Some(millis) => Ok(Some(millis)),
-            None => Err(operator.error(
-                code,
-                format_args!(
-                    "requires '{name}' to be a date, but got {}",
-                    raw.type_name()
-                ),
-            )),
-        },
-    }
+) -> Result<i64> {
+    millis_of(value).ok_or_else(|| {
+        operator.error(
+            code,
+            format_args!(
+                "requires '{name}' to be a date, but got {}",
+                value.type_name()
+            ),
+        )
+    })
 }
 
-/// The first day of the week in an operand, 1 for Monday; Sunday if the operand is absent, `None`
-/// for null and missing.
+/// The first day of the week in the operand `args[at]`, 1 for Monday; Sunday if it is absent, `None`
+/// for null and missing. Units other than weeks do not evaluate it.
 fn first_weekday<'e>(
     operator: &'static Operator,
-    arg: &'e Expression,
+    args: &'e [Expression],
+    at: usize,
+    unit: Unit,
     ctx: EvalContext<'e>,
 ) -> Result<Option<i64>> {
+    let arg = &args[at];
     if is_absent(arg) {
         return Ok(Some(7));
     }
-    let value = arg.evaluate(ctx)?;
-    let name = match value.non_null() {
-        None => return Ok(None),
-        Some(RawValue::String(name)) => name,
-        Some(other) => {
-            return Err(operator.error(
-                5439015,
-                format_args!(
-                    "requires 'startOfWeek' to be a string, but got {}",
-                    other.type_name()
-                ),
-            ));
-        }
+    if unit != Unit::Week {
+        // Among constants only, MongoDB evaluates in order and skips the operand. Otherwise it
+        // reads a constant operand in advance, and a null is remembered whatever the unit is.
+        let null_in_advance = arg.as_constant().is_some_and(|v| {
+            v.is_none_or(|v| matches!(v, RawValue::Null | RawValue::Undefined))
+                && !all_constant(args)
+        });
+        return Ok((!null_in_advance).then_some(7));
+    }
+    weekday_operand(operator, &arg.evaluate(ctx)?)
+}
+
+/// The day of the week in an operand; `None` for null and missing. Errors: 5439015 for a value that
+/// is not a string, 5439016 for an unknown day.
+fn weekday_operand(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<i64>> {
+    match value.non_null() {
+        None => Ok(None),
+        Some(RawValue::String(name)) => weekday(name).map(Some).ok_or_else(|| {
+            operator.error(5439016, format_args!("unknown day of week value: {name}"))
+        }),
+        Some(other) => Err(operator.error(
+            5439015,
+            format_args!(
+                "requires 'startOfWeek' to be a string, but got {}",
+                other.type_name()
+            ),
+        )),
+    }
+}
+
+/// The number of units in a bin; `None` for null and missing. Errors: 5439017 for a value that is
+/// not a long, 5439018 for one below 1.
+fn bin_operand(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<i64>> {
+    let Some(raw) = value.non_null() else {
+        return Ok(None);
     };
-    weekday(name)
-        .map(Some)
-        .ok_or_else(|| operator.error(5439016, format_args!("unknown day of week value: {name}")))
+    match raw.as_i64_exact() {
+        None => Err(operator.error(
+            5439017,
+            format_args!(
+                "requires 'binSize' to be a 64-bit integer, but got value '{}' of type {}",
+                shell(raw),
+                raw.type_name()
+            ),
+        )),
+        Some(n) if n <= 0 => Err(operator.error(
+            5439018,
+            format_args!("requires 'binSize' to be greater than 0, but got value {n}"),
+        )),
+        Some(n) => Ok(Some(n)),
+    }
+}
+
+/// The value of the operand `args[at]` if it is constant and another operand is not: a call of
+/// constants is evaluated as a whole.
+fn constant(args: &[Expression], at: usize) -> Option<EvalValue<'_>> {
+    match is_absent(&args[at]) || all_constant(args) {
+        true => None,
+        false => args[at].as_constant().map(EvalValue::from),
+    }
+}
+
+/// Checks constant operands when the call is parsed, so that a wrong unit is an error even if no
+/// document is reached: `{startDate, unit, amount, timezone}`.
+pub(in crate::expression) fn check_moved(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    check_constants(operator, args, 1)
+}
+
+/// As [`check_moved`], for `{startDate, endDate, unit, timezone, startOfWeek}`.
+pub(in crate::expression) fn check_diff(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    check_constants(operator, args, 2)?;
+    constant(args, 4).map_or(Ok(()), |v| weekday_operand(operator, &v).map(drop))
+}
+
+/// As [`check_moved`], for `{date, unit, binSize, timezone, startOfWeek}`.
+pub(in crate::expression) fn check_trunc(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    check_constants(operator, args, 1)?;
+    constant(args, 2).map_or(Ok(()), |v| bin_operand(operator, &v).map(drop))?;
+    constant(args, 4).map_or(Ok(()), |v| weekday_operand(operator, &v).map(drop))
+}
+
+fn check_constants(operator: &'static Operator, args: &[Expression], unit_at: usize) -> Result<()> {
+    constant(args, unit_at).map_or(Ok(()), |v| unit_operand(operator, &v).map(drop))?;
+    zone::check_constant(operator, args, 3)
 }
 
 /// 1 for "monday" or "mon", 7 for "sunday"; ignores case.
@@ -206,11 +277,16 @@ fn weekday(name: &str) -> Option<i64> {
     Some(at as i64 + 1)
 }
 
-fn overflow(operator: &'static Operator) -> Error {
-    operator.error(
-        ErrorCode::DURATION_OVERFLOW.0,
-        "gives a date outside the range of dates",
-    )
+/// Number of years in the range of dates, which is that of longs in milliseconds.
+const YEARS_MAX: i64 = 584_942_417;
+
+/// Whether a date can be moved by so many units within the range of dates.
+fn is_possible(amount: i64, unit: Unit) -> bool {
+    let most = match unit.millis() {
+        None => YEARS_MAX * 12 / unit.months(),
+        Some(length) => i64::try_from(u64::MAX / length.unsigned_abs()).unwrap_or(i64::MAX),
+    };
+    amount.unsigned_abs() <= most.unsigned_abs()
 }
 
 fn moved<'e>(
@@ -220,46 +296,56 @@ fn moved<'e>(
     back: bool,
 ) -> Result<EvalValue<'e>> {
     // Operands of a wrong type may be large, and are held while the others are computed.
-    let (date, unit) = pair(args, ctx)?;
-    let inner = ctx.holding(heap_bytes(&date) + heap_bytes(&unit))?;
+    let date = args[0].evaluate(ctx)?;
+    let Some(date_raw) = date.non_null() else {
+        return Ok(EvalValue::NULL);
+    };
+    let inner = ctx.holding(heap_bytes(&date))?;
+    let Some(unit) = unit_operand(operator, &args[1].evaluate(inner)?)? else {
+        return Ok(EvalValue::NULL);
+    };
     let amount = args[2].evaluate(inner)?;
-    let inner = inner.holding(heap_bytes(&amount))?;
-    let zone = zone::operand(operator, &args[3], inner)?;
-    let Some(date) = date_operand(operator, "startDate", &date, 5166403)? else {
-        return Ok(EvalValue::NULL);
-    };
-    let failed = ErrorCode::FAILED_TO_PARSE.0;
-    let Some(unit) = unit_operand(operator, &unit, 5166404, failed)? else {
-        return Ok(EvalValue::NULL);
-    };
     let Some(raw) = amount.non_null() else {
         return Ok(EvalValue::NULL);
     };
+    let inner = inner.holding(heap_bytes(&amount))?;
+    let Some(zone) = zone::operand(operator, &args[3], inner)? else {
+        return Ok(EvalValue::NULL);
+    };
+    let date = date_operand(operator, "startDate", date_raw, 5166403)?;
     let Some(amount) = raw.as_i64_exact() else {
         return Err(operator.error(
             5166405,
             format_args!(
-                "expects an integer amount of time units, found {}",
+                "expects integer amount of time units, but got {}",
                 shell(raw)
             ),
         ));
-    };
-    let Some(zone) = zone else {
-        return Ok(EvalValue::NULL);
     };
     let amount = match back {
         false => amount,
         true => amount.checked_neg().ok_or_else(|| {
             operator.error(
-                5166406,
-                "cannot take away so many units: the amount overflows",
+                6045000,
+                format_args!("takes no amount of {amount}: its negation is no long"),
             )
         })?,
     };
+    if !is_possible(amount, unit) {
+        return Err(operator.error(
+            5976500,
+            format_args!("takes no amount of {amount} units: it exceeds the range of dates"),
+        ));
+    }
     match shift(date, unit, amount, &zone) {
         Some(moved) => Ok(Value::DateTime(DateTime(moved)).into()),
-        None => Err(overflow(operator)),
+        None => Err(overflow(operator, 5166406)),
     }
+}
+
+/// The error for a result outside the range of dates.
+fn overflow(operator: &'static Operator, code: i32) -> Error {
+    operator.error(code, "gives a result outside the range of dates")
 }
 
 /// `$dateAdd: {startDate, unit, amount, timezone}`.
@@ -319,29 +405,24 @@ pub(in crate::expression) fn date_diff<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let (start, end) = pair(args, ctx)?;
+    let (Some(start_raw), Some(end_raw)) = (start.non_null(), end.non_null()) else {
+        return Ok(EvalValue::NULL);
+    };
     let ctx = ctx.holding(heap_bytes(&start) + heap_bytes(&end))?;
-    let unit = args[2].evaluate(ctx)?;
-    let ctx = ctx.holding(heap_bytes(&unit))?;
-    let zone = zone::operand(operator, &args[3], ctx)?;
-    let Some(start) = date_operand(operator, "startDate", &start, 5166307)? else {
+    let Some(unit) = unit_operand(operator, &args[2].evaluate(ctx)?)? else {
         return Ok(EvalValue::NULL);
     };
-    let Some(end) = date_operand(operator, "endDate", &end, 5166307)? else {
+    let Some(first) = first_weekday(operator, args, 4, unit, ctx)? else {
         return Ok(EvalValue::NULL);
     };
-    let Some(unit) = unit_operand(operator, &unit, 5439013, 5439014)? else {
+    let Some(zone) = zone::operand(operator, &args[3], ctx)? else {
         return Ok(EvalValue::NULL);
     };
-    let first = match unit {
-        Unit::Week => first_weekday(operator, &args[4], ctx)?,
-        _ => Some(7),
-    };
-    let (Some(zone), Some(first)) = (zone, first) else {
-        return Ok(EvalValue::NULL);
-    };
+    let start = date_operand(operator, "startDate", start_raw, 5166307)?;
+    let end = date_operand(operator, "endDate", end_raw, 5166307)?;
     match boundaries(start, end, unit, &zone, first) {
         Some(n) => Ok(Value::Int64(n).into()),
-        None => Err(overflow(operator)),
+        None => Err(overflow(operator, 5166308)),
     }
 }
 
@@ -395,51 +476,37 @@ pub(in crate::expression) fn date_trunc<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    let (date, unit) = pair(args, ctx)?;
-    let ctx = ctx.holding(heap_bytes(&date) + heap_bytes(&unit))?;
-    let zone = zone::operand(operator, &args[3], ctx)?;
-    let Some(date) = date_operand(operator, "date", &date, 5439012)? else {
+    let date = args[0].evaluate(ctx)?;
+    let Some(raw) = date.non_null() else {
         return Ok(EvalValue::NULL);
     };
-    let bin = if is_absent(&args[2]) {
-        1
-    } else {
-        let value = args[2].evaluate(ctx)?;
-        let Some(raw) = value.non_null() else {
-            return Ok(EvalValue::NULL);
-        };
-        match raw.as_i64_exact() {
-            None => {
-                return Err(operator.error(
-                    5439017,
-                    format_args!(
-                        "requires 'binSize' to be a 64-bit integer, but got {}",
-                        shell(raw)
-                    ),
-                ));
-            }
-            Some(n) if n <= 0 => {
-                return Err(operator.error(
-                    5439018,
-                    format_args!("requires 'binSize' to be greater than 0, but got {n}"),
-                ));
-            }
-            Some(n) => n,
-        }
-    };
-    let Some(unit) = unit_operand(operator, &unit, 5439013, 5439014)? else {
+    let ctx = ctx.holding(heap_bytes(&date))?;
+    let Some(unit) = unit_operand(operator, &args[1].evaluate(ctx)?)? else {
         return Ok(EvalValue::NULL);
     };
-    let first = match unit {
-        Unit::Week => first_weekday(operator, &args[4], ctx)?,
-        _ => Some(7),
+    let bin = match is_absent(&args[2]) {
+        true => Some(1),
+        false => bin_operand(operator, &args[2].evaluate(ctx)?)?,
     };
-    let (Some(zone), Some(first)) = (zone, first) else {
+    let Some(bin) = bin else {
         return Ok(EvalValue::NULL);
+    };
+    let Some(first) = first_weekday(operator, args, 4, unit, ctx)? else {
+        return Ok(EvalValue::NULL);
+    };
+    let Some(zone) = zone::operand(operator, &args[3], ctx)? else {
+        return Ok(EvalValue::NULL);
+    };
+    let date = date_operand(operator, "date", raw, 5166307)?;
+    let code = match unit {
+        Unit::Month | Unit::Quarter | Unit::Year => 5439006,
+        Unit::Week => 5439005,
+        Unit::Day => 5439004,
+        _ => 5439002,
     };
     match truncate(date, unit, bin, &zone, first) {
         Some(begin) => Ok(Value::DateTime(DateTime(begin)).into()),
-        None => Err(overflow(operator)),
+        None => Err(overflow(operator, code)),
     }
 }
 

@@ -84,13 +84,37 @@ fn write(format: &str, millis: i64, zone: &Zone) -> Result<String> {
             }
             'Z' => {
                 let minutes = zone.offset_at(millis) / 60_000;
-                write!(out, "{minutes:+}")
+                write!(out, "{minutes}")
             }
             other => return Err(unknown_specifier(other)),
         };
         budget::check_value(out.len())?;
     }
     Ok(out)
+}
+
+/// Checks a format before a date is known. Errors: 18535 and 18536.
+fn check_written(format: &str) -> Result<()> {
+    let mut chars = format.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            continue;
+        }
+        match chars.next() {
+            None => return Err(location(18535, "Unmatched '%' at end of format string")),
+            Some(known) if "%YmdHMSLjbBGVuUwzZ".contains(known) => {}
+            Some(other) => return Err(unknown_specifier(other)),
+        }
+    }
+    Ok(())
+}
+
+/// Checks a constant zone of `$dateToString` or `$dateFromString` when the call is parsed.
+pub(in crate::expression) fn check_zone(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    zone::check_constant(operator, args, 2)
 }
 
 fn unknown_specifier(specifier: char) -> Error {
@@ -127,25 +151,29 @@ pub(in crate::expression) fn date_to_string<'e>(
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
     let date = args[0].evaluate(ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&date))?;
+    let format = args[1].evaluate(ctx)?;
+    let ctx = ctx.holding(budget::heap_bytes(&format))?;
+    // An invalid format or zone is an error even if the date is null.
+    let given = format_operand(operator, &format, 18533)?;
+    if let Some(format) = given {
+        check_written(format)?;
+    }
+    let zone = zone::operand(operator, &args[2], ctx)?;
     let Some(raw) = date.non_null() else {
         return match is_absent(&args[3]) {
             true => Ok(EvalValue::NULL),
             false => args[3].evaluate(ctx),
         };
     };
-    let ctx = ctx.holding(budget::heap_bytes(&date))?;
-    let format = args[1].evaluate(ctx)?;
-    let ctx = ctx.holding(budget::heap_bytes(&format))?;
-    let Some(zone) = zone::operand(operator, &args[2], ctx)? else {
+    let Some(zone) = zone else {
         return Ok(EvalValue::NULL);
     };
-    let format = match is_absent(&args[1]) {
-        true if zone.is_utc() => "%Y-%m-%dT%H:%M:%S.%LZ",
-        true => "%Y-%m-%dT%H:%M:%S.%L",
-        false => match format_operand(operator, &format, 18533)? {
-            Some(format) => format,
-            None => return Ok(EvalValue::NULL),
-        },
+    let format = match (is_absent(&args[1]), given) {
+        (true, _) if zone.is_utc() => "%Y-%m-%dT%H:%M:%S.%LZ",
+        (true, _) => "%Y-%m-%dT%H:%M:%S.%L",
+        (false, Some(format)) => format,
+        (false, None) => return Ok(EvalValue::NULL),
     };
     let millis = millis_of(raw).ok_or_else(|| not_a_date(operator, 16006, raw))?;
     Ok(Value::String(write(format, millis, &zone)?).into())
@@ -339,15 +367,15 @@ fn take_minutes(text: &str) -> Option<(i64, &str)> {
 }
 
 /// The instant of a parsed date in a zone (default UTC), in milliseconds since 1970. Errors: the
-/// parts are no date, or the text has a zone as well as `zone`.
+/// parts are no date, or the text has a zone as well as `zone`, which is not UTC.
 fn instant(parsed: &Parsed, zone: Option<&Zone>) -> Result<i64, String> {
     let local = parsed.days()? * DAY_MILLIS + parsed.time;
     match (parsed.offset, zone) {
-        (Some(_), Some(_)) => Err(
+        (Some(_), Some(zone)) if !matches!(zone, Zone::Fixed(0)) => Err(
             "a text with time zone information cannot be passed together with a 'timezone'"
                 .to_owned(),
         ),
-        (Some(offset), None) => Ok(local - offset),
+        (Some(offset), _) => Ok(local - offset),
         (None, Some(zone)) => zone
             .to_utc(local)
             .ok_or_else(|| "there is no such date".to_owned()),
@@ -384,19 +412,14 @@ pub(in crate::expression) fn date_from_string<'e>(
     let ctx = ctx.holding(budget::heap_bytes(&text))?;
     let format = args[1].evaluate(ctx)?;
     let ctx = ctx.holding(budget::heap_bytes(&format))?;
-    let format = match is_absent(&args[1]) {
-        true => None,
-        false => match format_operand(operator, &format, 40684)? {
-            Some(format) => Some(format),
-            None => return Ok(EvalValue::NULL),
-        },
-    };
+    // An invalid format or zone is an error even if the text is null.
+    let given = format_operand(operator, &format, 40684)?;
+    if let Some(format) = given {
+        read(format, "")?.ok();
+    }
     let zone = match is_absent(&args[2]) {
         true => None,
-        false => match zone::operand(operator, &args[2], ctx)? {
-            Some(zone) => Some(zone),
-            None => return Ok(EvalValue::NULL),
-        },
+        false => Some(zone::operand(operator, &args[2], ctx)?),
     };
     let Some(raw) = text.non_null() else {
         return match is_absent(&args[4]) {
@@ -405,7 +428,11 @@ pub(in crate::expression) fn date_from_string<'e>(
         };
     };
     let outcome = match raw {
-        RawValue::String(text) => parse_by(format, text, zone.as_ref())?
+        RawValue::String(_) if matches!(zone, Some(None)) => return Ok(EvalValue::NULL),
+        RawValue::String(_) if given.is_none() && !is_absent(&args[1]) => {
+            return Ok(EvalValue::NULL);
+        }
+        RawValue::String(text) => parse_by(given, text, zone.flatten().as_ref())?
             .map_err(|why| format!("Error parsing date string {}: {why}", shell(raw))),
         other => Err(format!(
             "requires that 'dateString' be a string, found: {} with value {}",

@@ -17,7 +17,7 @@ use super::{Civil, DAY_MILLIS};
 /// Parses a text. Errors: why it is not a date.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let mut parsed = Parsed::default();
-    let mut rest = skip(skip_weekday(text.trim_ascii()));
+    let mut rest = skip(skip_weekday(text.trim_matches(is_margin)));
     let mut timed = false;
     let mut zone: Option<Zone> = None;
     while !rest.is_empty() {
@@ -55,6 +55,11 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     // Also fails if the day does not exist.
     parsed.days()?;
     Ok(parsed)
+}
+
+/// Whether a character before or after the text has no meaning: white space and zero bytes.
+fn is_margin(c: char) -> bool {
+    matches!(c, '\0' | ' ' | '\t'..='\r' | '\u{a0}' | '\u{202f}')
 }
 
 fn starts_digit(text: &str) -> bool {
@@ -175,6 +180,9 @@ fn take_date<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
         (parsed.year, parsed.month, parsed.day) = (Some(year), Some(month), Some(day));
         return Some(rest);
     }
+    if let Some(rest) = text.strip_prefix(['-', '+']) {
+        return signed_year(text.starts_with('-'), rest, parsed);
+    }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     match digits {
         8 => {
@@ -188,6 +196,16 @@ fn take_date<'t>(text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
         1 | 2 => day_or_month_first(text, parsed),
         _ => None,
     }
+}
+
+/// Takes `0044-03-15` after a sign: years before year 1 are negative, and year 0 exists.
+fn signed_year<'t>(negative: bool, text: &'t str, parsed: &mut Parsed) -> Option<&'t str> {
+    let (year, rest) = take_year(text)?;
+    let (month, rest) = take_digits(rest.strip_prefix('-')?, 2)?;
+    let (day, rest) = take_digits(rest.strip_prefix('-')?, 2)?;
+    let year = if negative { -year } else { year };
+    (parsed.year, parsed.month, parsed.day) = (Some(year), Some(month), Some(day));
+    (!starts_digit(rest)).then_some(rest)
 }
 
 /// Takes `2024-02-29`, `2024/2/29`, `2024-060`, `2024-W09-4`, `2024-Feb-29` or `2024 Feb 29`.
@@ -375,6 +393,9 @@ mod tests {
             ("2024-02-29T24:00:00Z", "2024-03-01T00:00:00.000Z"),
             ("12:30 2024-02-29", "2024-02-29T12:30:00.000Z"),
             (" 2024-02-29 ", "2024-02-29T00:00:00.000Z"),
+            ("\0\u{a0}2024-02-29\u{a0}\0", "2024-02-29T00:00:00.000Z"),
+            ("-0044-03-15T12:00:00Z", "-0044-03-15T12:00:00.000Z"),
+            ("+2024-02-29", "2024-02-29T00:00:00.000Z"),
         ];
         for (text, expected) in table {
             let found = parse_any(text).map(|ms| Civil::from_millis(ms).iso());
@@ -413,6 +434,8 @@ mod tests {
             "2024-W54-1",
             "24-02-29",
             "2024-02-29T",
+            "-44-03-15",
+            "20\024-02-29",
             "Feb 2024",
         ] {
             assert!(parse_any(text).is_err(), "{text}");

@@ -74,12 +74,19 @@ impl Civil {
         era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year - 719_468
     }
 
+    /// The first three letters of the month's name.
+    pub(crate) fn month_abbreviation(&self) -> &'static str {
+        let at = usize::try_from(self.month - 1).unwrap_or(0);
+        format::MONTHS.get(at).map_or("", |name| &name[..3])
+    }
+
     /// ISO 8601 with milliseconds: `2024-02-29T12:00:00.000Z`.
     pub(crate) fn iso(&self) -> String {
         let (seconds, millis) = (self.millis / 1000, self.millis % 1000);
+        let sign = if self.year < 0 { "-" } else { "" };
         format!(
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{millis:03}Z",
-            self.year,
+            "{sign}{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{millis:03}Z",
+            self.year.abs(),
             self.month,
             self.day,
             seconds / 3600,
@@ -94,7 +101,8 @@ pub(crate) fn millis_of(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::DateTime(date) => Some(date.0),
         RawValue::Timestamp(time) => Some(i64::from(time.time) * 1000),
-        RawValue::ObjectId(id) => Some(i64::from(id.seconds()) * 1000),
+        // MongoDB reads the seconds of an object id as signed: from 2038 on they count back from 1970.
+        RawValue::ObjectId(id) => Some(i64::from(id.seconds() as i32) * 1000),
         _ => None,
     }
 }
@@ -162,6 +170,11 @@ fn part<'e>(
         Some(zone) => pick(Civil::from_millis(zone.to_local(millis))).into(),
         None => EvalValue::NULL,
     })
+}
+
+/// Checks a constant zone of a date part when the call is parsed.
+pub(super) fn check_part(operator: &'static Operator, args: &[Expression]) -> Result<()> {
+    zone::check_constant(operator, args, 1)
 }
 
 fn int(n: i64) -> Value {

@@ -84,6 +84,41 @@ pub(in crate::expression) const PARTS: [(&str, Option<i32>); 11] = [
     ("timezone", None),
 ];
 
+/// Checks which parts are given, and a constant zone, when the call is parsed.
+pub(in crate::expression) fn check_from_parts(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    check_given(operator, args)?;
+    zone::check_constant(operator, args, 10)
+}
+
+/// Errors: 40489, 40525 and 40516 for parts of different calendars, or none.
+fn check_given(operator: &'static Operator, args: &[Expression]) -> Result<()> {
+    let given = |at: usize| !is_absent(&args[at]);
+    match (given(0), given(1)) {
+        (true, true) => {
+            Err(operator.error(40489, "does not allow mixing natural dates with ISO dates"))
+        }
+        (true, false) if given(3) || given(5) => {
+            Err(operator.error(40489, "does not allow mixing natural dates with ISO dates"))
+        }
+        (false, true) if given(2) || given(4) => {
+            Err(operator.error(40525, "does not allow mixing ISO dates with natural dates"))
+        }
+        (false, false) => Err(operator.error(40516, "requires either 'year' or 'isoWeekYear'")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a constant zone of `$dateToParts` when the call is parsed.
+pub(in crate::expression) fn check_to_parts(
+    operator: &'static Operator,
+    args: &[Expression],
+) -> Result<()> {
+    zone::check_constant(operator, args, 1)
+}
+
 /// `$dateFromParts: {year, month, day, hour, ...}` or `{isoWeekYear, isoWeek, isoDayOfWeek, hour,
 /// ...}`. Parts out of range carry over: month 14 is February of the next year.
 pub(in crate::expression) fn date_from_parts<'e>(
@@ -91,22 +126,9 @@ pub(in crate::expression) fn date_from_parts<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
+    check_given(operator, args)?;
     let given = |at: usize| !is_absent(&args[at]);
-    let iso = match (given(0), given(1)) {
-        (true, true) => {
-            return Err(operator.error(40489, "does not allow mixing natural dates with ISO dates"));
-        }
-        (true, false) if given(3) || given(5) => {
-            return Err(operator.error(40489, "does not allow mixing natural dates with ISO dates"));
-        }
-        (false, true) if given(2) || given(4) => {
-            return Err(operator.error(40525, "does not allow mixing ISO dates with natural dates"));
-        }
-        (false, false) => {
-            return Err(operator.error(40516, "requires either 'year' or 'isoWeekYear'"));
-        }
-        (natural, _) => !natural,
-    };
+    let iso = given(1);
     // Inner `None`: the part is null, which makes the result null.
     let part = |at: usize, default: i64| -> Result<Option<i64>> {
         if !given(at) {

@@ -1,4 +1,4 @@
-//! Time zones: `"Europe/Berlin"`, `"+05:30"`, `"-0330"`, `"+02"`, `"Z"`.
+//! Time zones: `"Europe/Berlin"`, `"UTC"`, `"+05:30"`, `"-0330"`, `"+02"`.
 //!
 //! The rules come from the IANA database that is compiled into the program, so that results do not
 //! depend on the machine. It covers the years -9999 to 9999; dates beyond use the offset at its
@@ -11,7 +11,7 @@ use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
 
 use super::super::eval::{EvalContext, EvalValue};
-use super::super::operator::{Operator, is_absent};
+use super::super::operator::{Operator, all_constant, is_absent};
 use super::super::{Expression, location};
 
 /// Converts between instants and local time.
@@ -36,8 +36,12 @@ impl Zone {
     /// UTC.
     pub(crate) const UTC: Zone = Zone::Fixed(0);
 
-    /// The zone with this name or offset; `None` if it does not exist.
+    /// The zone with this name or offset; `None` if it does not exist. Names are case-sensitive,
+    /// and `Z` is no name of a zone, only a suffix of a text that contains a date.
     pub(crate) fn find(name: &str) -> Option<Zone> {
+        if name == "Z" {
+            return None;
+        }
         if let Some(zone) = offset(name) {
             return Some(Zone::Fixed(zone));
         }
@@ -48,7 +52,12 @@ impl Zone {
         if known.is_some() {
             return known;
         }
-        let zone = Zone::Named(TimeZone::get(name).ok()?);
+        // The database ignores the case of its names.
+        let found = TimeZone::get(name).ok()?;
+        if found.iana_name() != Some(name) {
+            return None;
+        }
+        let zone = Zone::Named(found);
         LAST.set(Some((name.to_owned(), zone.clone())));
         Some(zone)
     }
@@ -157,6 +166,21 @@ pub(crate) fn operand<'e>(
     zone_of(operator, &arg.evaluate(ctx)?)
 }
 
+/// Checks the zone `args[at]` when the call is parsed, if it is constant and another operand is not:
+/// a call of constants is evaluated as a whole. Errors: as [`operand`].
+pub(crate) fn check_constant(
+    operator: &'static Operator,
+    args: &[Expression],
+    at: usize,
+) -> Result<()> {
+    match args[at].as_constant() {
+        Some(value) if !is_absent(&args[at]) && !all_constant(args) => {
+            zone_of(operator, &value.into()).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn zone_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<Option<Zone>> {
     match value.non_null() {
         None => Ok(None),
@@ -227,7 +251,16 @@ mod tests {
         // At the ends of the range: a result or `None`, and no panic.
         assert!(new_york.to_utc(i64::MIN).is_some());
         assert_eq!(new_york.to_utc(i64::MAX), None);
-        assert!(Zone::find("Mars/Olympus").is_none());
+        for unknown in [
+            "Mars/Olympus",
+            "america/new_york",
+            "AMERICA/NEW_YORK",
+            "utc",
+            "Z",
+            "z",
+        ] {
+            assert!(Zone::find(unknown).is_none(), "{unknown}");
+        }
         assert!(Zone::find("UTC").unwrap().is_utc() && Zone::find("Etc/UTC").unwrap().is_utc());
         assert!(!Zone::find("Europe/London").unwrap().is_utc());
     }

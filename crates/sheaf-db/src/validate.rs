@@ -8,7 +8,7 @@
 //!
 //! In a clustered collection, every record must be stored under its `_id`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, RecordId, Result};
@@ -52,6 +52,10 @@ pub struct ValidateReport {
     pub faults: Vec<String>,
     /// Total number of faults.
     pub faults_total: u64,
+    /// Names of the indexes with faults.
+    pub faulty_indexes: BTreeSet<String>,
+    /// Arrays of which an index does not know.
+    pub unknown_arrays: u64,
 }
 
 impl ValidateReport {
@@ -64,6 +68,13 @@ impl ValidateReport {
     pub fn warnings(&self) -> impl Iterator<Item = &'static str> {
         let warning = "Detected one or more documents in this collection not conformant to collection's schema.";
         (self.non_compliant > 0).then_some(warning).into_iter()
+    }
+
+    fn index_fault(&mut self, index: &Index, what: impl FnOnce() -> String) {
+        if !self.faulty_indexes.contains(index.name()) {
+            self.faulty_indexes.insert(index.name().to_owned());
+        }
+        self.fault(what);
     }
 
     fn fault(&mut self, what: impl FnOnce() -> String) {
@@ -118,7 +129,9 @@ fn check_records(
                 check_place(collection, &id, doc, report);
                 for (index, expected) in indexes.iter().zip(&mut expected) {
                     if let Err(error) = index.keys_of(doc, &mut keys) {
-                        report.fault(|| format!("record {id}: {}: {error}", index.name()));
+                        report.index_fault(index, || {
+                            format!("record {id}: {}: {error}", index.name())
+                        });
                         continue;
                     }
                     *expected += keys.len() as u64;
@@ -171,7 +184,8 @@ fn check_keys(
     report: &mut ValidateReport,
 ) -> Result<()> {
     if !index.has_multikey_paths(keys.multikey_paths()) {
-        report.fault(|| {
+        report.unknown_arrays += 1;
+        report.index_fault(index, || {
             format!(
                 "record {id}: {} is multikey at {:?}, but recorded as multikey at {:?} only",
                 index.name(),
@@ -187,7 +201,8 @@ fn check_keys(
             .into_client_error()?
             .is_none()
         {
-            report.fault(|| {
+            report.unknown_arrays += 1;
+            report.index_fault(index, || {
                 format!(
                     "record {id}: {path} is an array, which {} does not record",
                     index.name()
@@ -214,7 +229,7 @@ fn check_keys(
         } else {
             "is missing"
         };
-        report.fault(|| {
+        report.index_fault(index, || {
             let values = index.encoder().decode_shown(key.key, key.type_bits);
             format!("record {id}: {} in {} {what}", shown(values), index.name())
         });
@@ -244,14 +259,20 @@ fn check_index(
         }
         entries += 1;
         match decode_record_id(cursor.key()) {
-            None => report.fault(|| format!("{name}: an entry does not end with a record id")),
+            None => report.index_fault(index, || {
+                format!("{name}: an entry does not end with a record id")
+            }),
             Some((id, key_len)) => {
                 let key = &cursor.key()[..key_len];
                 if let Err(error) = index.encoder().decode_shown(key, cursor.value()) {
-                    report.fault(|| format!("{name}: an entry of record {id}: {error}"));
+                    report.index_fault(index, || {
+                        format!("{name}: an entry of record {id}: {error}")
+                    });
                 }
                 if unique && key == last_key && entries > 1 {
-                    report.fault(|| format!("{name}: record {id} has the key of another record"));
+                    report.index_fault(index, || {
+                        format!("{name}: record {id} has the key of another record")
+                    });
                 }
                 last_key.clear();
                 last_key.extend_from_slice(key);
@@ -297,7 +318,7 @@ fn find_extra(
                         .extra
                         .push(entry_doc(index, &id, None, values.clone()));
                 }
-                report.fault(|| {
+                report.index_fault(index, || {
                     format!(
                         "{}: {} is not a key of record {id}",
                         index.name(),

@@ -8,8 +8,11 @@ use sheaf_bson::{Error, ObjectId};
 use sheaf_db::Db;
 use sheaf_db::ttl::TtlCounters;
 
+use crate::auto_compact::AutoCompact;
+use crate::cluster_parameters::ClusterParameters;
 use crate::command;
 use crate::control::Control;
+use crate::feature_compatibility::FeatureCompatibility;
 use crate::jobs::Jobs;
 use crate::log::Log;
 use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
@@ -22,6 +25,8 @@ use crate::session::logical::SessionTable;
 use crate::session::operations::OperationTable;
 use crate::settings::Settings;
 use crate::traffic::Traffic;
+use crate::user_write_block;
+use crate::write_gate::WriteGate;
 
 impl Server {
     /// A server over an open database. Starts no thread; see [`crate::jobs::start`].
@@ -49,8 +54,16 @@ impl Server {
             None => None,
         };
         let rw_concern = RwLock::new(RwConcernDefaults::read(&db)?);
+        let cluster_parameters = ClusterParameters::read(&db)?;
+        let feature_compatibility = FeatureCompatibility::read(&db)?;
+        let write_gate = WriteGate::default();
+        user_write_block::restore(&db, &write_gate)?;
         let server = Arc::new(Server {
             db,
+            cluster_parameters,
+            feature_compatibility,
+            write_gate,
+            auto_compact: AutoCompact::default(),
             repl,
             rw_concern,
             log,

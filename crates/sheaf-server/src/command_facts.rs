@@ -321,17 +321,20 @@ actions! {
     // Not MongoDB's.
     CreateBackup = "createBackup";
     CreateCollection = "createCollection";
+    CompactStructuredEncryptionData = "compactStructuredEncryptionData";
     CreateIndex = "createIndex";
     CreateSearchIndexes = "createSearchIndexes";
     DbHash = "dbHash";
     DbStats = "dbStats";
     DropCollection = "dropCollection";
     DropDatabase = "dropDatabase";
+    DropConnections = "dropConnections";
     DropIndex = "dropIndex";
     DropSearchIndex = "dropSearchIndex";
     EnableProfiler = "enableProfiler";
     Find = "find";
     Fsync = "fsync";
+    GetClusterParameter = "getClusterParameter";
     GetCmdLineOpts = "getCmdLineOpts";
     GetDefaultRwConcern = "getDefaultRWConcern";
     GetLog = "getLog";
@@ -352,16 +355,21 @@ actions! {
     PlanCacheIndexFilter = "planCacheIndexFilter";
     PlanCacheRead = "planCacheRead";
     PlanCacheWrite = "planCacheWrite";
+    ReIndex = "reIndex";
     Remove = "remove";
     RenameCollectionSameDb = "renameCollectionSameDB";
     ReplSetConfigure = "replSetConfigure";
     ReplSetGetConfig = "replSetGetConfig";
     ReplSetGetStatus = "replSetGetStatus";
     ServerStatus = "serverStatus";
+    SetClusterParameter = "setClusterParameter";
     SetDefaultRwConcern = "setDefaultRWConcern";
+    SetFeatureCompatibilityVersion = "setFeatureCompatibilityVersion";
     SetParameter = "setParameter";
+    SetUserWriteBlockMode = "setUserWriteBlockMode";
     Shutdown = "shutdown";
     Top = "top";
+    Unlock = "unlock";
     Update = "update";
     UpdateSearchIndex = "updateSearchIndex";
     Validate = "validate";
@@ -378,6 +386,8 @@ pub enum Resource {
     Database,
     /// The collection in the command's first field.
     Collection,
+    /// The namespace in the command's first field.
+    FullName,
 }
 
 /// The resource of a privilege.
@@ -432,8 +442,14 @@ impl Resource {
             (Resource::Collection, Some(RawValue::String(name))) => {
                 On::Collection(db.to_owned(), name.to_owned())
             }
+            (Resource::FullName, Some(RawValue::String(name))) => match name.split_once('.') {
+                Some((db, name)) => On::Collection(db.to_owned(), name.to_owned()),
+                None => On::Database(name.to_owned()),
+            },
             // A name of another type is refused later, for every user.
-            (Resource::Collection | Resource::Database, _) => On::Database(db.to_owned()),
+            (Resource::Collection | Resource::FullName | Resource::Database, _) => {
+                On::Database(db.to_owned())
+            }
         }
     }
 }

@@ -96,7 +96,7 @@ fn log_recovery(log: &Log, recovery: &Recovery) {
     );
 }
 
-fn default_cache() -> u64 {
+pub(crate) fn default_cache() -> u64 {
     cache_for(crate::host::memory_limit().unwrap_or(1 << 30))
 }
 

@@ -13,13 +13,16 @@
 
 pub mod api_parameters;
 mod assemble;
+pub mod auto_compact;
 pub mod client;
 pub mod client_session;
+pub mod cluster_parameters;
 pub mod command;
 pub mod command_facts;
 pub mod connection;
 pub mod control;
 pub mod engine;
+pub mod feature_compatibility;
 pub mod guard;
 pub mod host;
 pub mod jobs;
@@ -33,8 +36,11 @@ pub mod rw_concern_defaults;
 pub mod server;
 pub mod session;
 pub mod settings;
+mod stored;
 pub mod traffic;
+mod user_write_block;
 pub mod write_concern;
+pub mod write_gate;
 
 pub use client::{Client, ClientState};
 pub use client_session::Session;

@@ -25,6 +25,8 @@ pub struct OpReport {
     pub exec_stats: Option<DocBuf>,
     /// The command that opened the cursor (getMore).
     pub originating_command: Option<DocBuf>,
+    /// Time that the command waited on purpose, which is not counted as its own.
+    pub waited: Duration,
     /// One for each statement of a write command; each is logged on a separate line.
     pub writes: Vec<WriteReport>,
 }

@@ -135,6 +135,28 @@ parameters! {
     EnableTestCommands = "enableTestCommands": Type::Bool, 0, false;
 }
 
+/// When a parameter can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetAt {
+    /// When the server starts.
+    pub startup: bool,
+    /// While it runs.
+    pub runtime: bool,
+}
+
+impl SetAt {
+    /// At any time.
+    pub const ANY: SetAt = SetAt {
+        startup: true,
+        runtime: true,
+    };
+    /// By another command only.
+    pub const NEVER: SetAt = SetAt {
+        startup: false,
+        runtime: false,
+    };
+}
+
 /// The values of all parameters.
 pub struct Parameters {
     /// Bits of an i64 or an f64, by the parameter's type.
@@ -207,24 +229,25 @@ impl Parameters {
         Ok(())
     }
 
-    /// Appends `name: value`; false if there is no such parameter.
-    pub fn append(&self, name: &str, out: &mut DocBuilder) -> bool {
-        match position(name) {
-            Some(at) => {
-                self.append_as(at, name, out);
-                true
-            }
-            None => false,
+    /// Appends the parameter's value under this key, if there is such a parameter.
+    pub fn append_value(&self, name: &str, key: &str, out: &mut DocBuilder) {
+        if let Some(at) = position(name) {
+            self.append_as(at, key, out);
         }
     }
 
-    /// Appends all parameters, sorted by name.
-    pub fn append_all(&self, out: &mut DocBuilder) {
-        let mut order: Vec<usize> = (0..ROWS.len()).collect();
-        order.sort_by_key(|&at| ROWS[at].name);
-        for at in order {
-            self.append_as(at, ROWS[at].name, out);
-        }
+    /// The names of all parameters in this table.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ROWS.iter().map(|row| row.name)
+    }
+
+    /// When the parameter can be set; `None` if there is no such parameter in this table.
+    pub fn set_at(name: &str) -> Option<SetAt> {
+        let row = &ROWS[position(name)?];
+        Some(SetAt {
+            startup: true,
+            runtime: row.runtime,
+        })
     }
 
     fn append_as(&self, at: usize, key: &str, out: &mut DocBuilder) {
@@ -309,12 +332,14 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
             RawValue::Boolean(b) => Ok(u64::from(b)),
             RawValue::String("true") => Ok(1),
             RawValue::String("false") => Ok(0),
-            value if value.is_number() => Ok(u64::from(value.is_truthy())),
-            _ => Err(type_error(name, "a boolean", value)),
+            RawValue::String(_) => Err(type_error(name, "a boolean", value)),
+            // As in MongoDB, any other value by its truth.
+            value => Ok(u64::from(value.is_truthy())),
         },
         Type::Int { min, max } => {
             let number = match value {
                 RawValue::String(text) => text.parse().ok(),
+                RawValue::Boolean(value) => Some(i64::from(value)),
                 value => value.as_i64_exact(),
             };
             match number {
@@ -411,7 +436,7 @@ mod tests {
             assert_eq!(size(bad).unwrap_err().code(), ErrorCode::BAD_VALUE, "{bad}");
         }
         let mut shown = DocBuilder::new();
-        parameters.append("planCacheSize", &mut shown);
+        parameters.append_value("planCacheSize", "planCacheSize", &mut shown);
         assert_eq!(shown.finish(), sheaf_bson::doc! {"planCacheSize": "2%"});
         let mut was = DocBuilder::new();
         parameters

@@ -8,6 +8,7 @@ use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 use sheaf_db::{Db, Namespace, StatementContext};
 
 use crate::repl::store_document;
+use crate::stored::read_document;
 use crate::write_concern::WriteConcern;
 
 const NAMESPACE: &str = "config.settings";
@@ -25,21 +26,10 @@ pub struct RwConcernDefaults {
 impl RwConcernDefaults {
     /// Reads the defaults from `config.settings`.
     pub fn read(db: &Db) -> Result<RwConcernDefaults, Error> {
-        let ns = Namespace::parse(NAMESPACE)?;
-        let view = db.read_view(&ns)?;
-        let Some(collection) = &view.collection else {
-            return Ok(RwConcernDefaults::default());
-        };
-        let mut cursor = sheaf_db::records::RecordCursor::new(&view.snapshot, collection)?;
-        let mut on = cursor.first()?;
-        while on {
-            let doc = cursor.document()?;
-            if doc.get("_id") == Some(RawValue::String(ID)) {
-                return RwConcernDefaults::from_doc(doc);
-            }
-            on = cursor.next()?;
+        match read_document(db, NAMESPACE, ID)? {
+            Some(doc) => RwConcernDefaults::from_doc(doc.as_raw()),
+            None => Ok(RwConcernDefaults::default()),
         }
-        Ok(RwConcernDefaults::default())
     }
 
     fn from_doc(doc: RawDoc<'_>) -> Result<RwConcernDefaults, Error> {

@@ -10,7 +10,10 @@ use sheaf_db::QueryOptions;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::CompressorSet;
 
+use crate::auto_compact::AutoCompact;
+use crate::cluster_parameters::ClusterParameters;
 use crate::control::Control;
+use crate::feature_compatibility::FeatureCompatibility;
 use crate::jobs::Jobs;
 use crate::log::{Component, Log, events};
 use crate::observe::{Metrics, Profiler};
@@ -22,6 +25,7 @@ use crate::session::logical::{SessionId, SessionTable, session_id};
 use crate::session::operations::OperationTable;
 use crate::settings::Settings;
 use crate::traffic::Traffic;
+use crate::write_gate::WriteGate;
 
 /// State that all connections share.
 pub struct Server {
@@ -39,6 +43,14 @@ pub struct Server {
     pub repl: Option<ReplicaSet>,
     /// The concerns of reads and writes that specify none.
     pub rw_concern: RwLock<RwConcernDefaults>,
+    /// Parameters of the whole cluster.
+    pub cluster_parameters: ClusterParameters,
+    /// The feature compatibility version.
+    pub feature_compatibility: FeatureCompatibility,
+    /// Blocks writes.
+    pub write_gate: WriteGate,
+    /// Compaction in the background.
+    pub auto_compact: AutoCompact,
     /// Logical sessions and their transactions.
     pub sessions: SessionTable,
     /// Open cursors.

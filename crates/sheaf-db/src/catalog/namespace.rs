@@ -25,7 +25,22 @@ pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
 /// System collections that clients may create.
-const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, "system.js", "system.replset"];
+const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, "system.js", "system.users"];
+
+/// Further system collections that a database of the server may have, as in MongoDB.
+const CREATABLE_IN: &[(&str, &[&str])] = &[
+    (
+        "admin",
+        &[
+            "system.backup_users",
+            "system.new_users",
+            "system.roles",
+            "system.version",
+        ],
+    ),
+    ("config", &["system.indexBuilds"]),
+    ("local", &["system.healthlog", "system.replset"]),
+];
 
 /// The full name of a collection. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -113,7 +128,11 @@ impl Namespace {
     /// Errors: `InvalidNamespace`.
     pub fn check_creatable(&self) -> Result<()> {
         self.check_length()?;
-        if self.is_system() && !CREATABLE_SYSTEM_COLLECTIONS.contains(&self.collection()) {
+        let name = self.collection();
+        let in_database = CREATABLE_IN.iter().find(|(db, _)| *db == self.db());
+        let is_known = CREATABLE_SYSTEM_COLLECTIONS.contains(&name)
+            || in_database.is_some_and(|(_, names)| names.contains(&name));
+        if self.is_system() && !is_known {
             return Err(invalid(format!(
                 "Invalid system namespace: {}; choose a name that does not start with 'system.'",
                 self.full

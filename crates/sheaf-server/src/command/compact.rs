@@ -3,12 +3,13 @@
 //! All collections are in one file, so the free space of all of them is released, whichever is
 //! named. Reads and writes continue concurrently.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
+use sheaf_db::Namespace;
 use sheaf_db::storage_error::client_error;
 use sheaf_storage::StorageError;
 
 use super::context::CommandContext;
-use super::fields;
+use super::optional;
 
 /// Default of `freeSpaceTargetMB`: with less free space (in MB) the command does nothing.
 const TARGET_MB: u64 = 20;
@@ -16,25 +17,25 @@ const TARGET_MB: u64 = 20;
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "compact";
-    let namespace = cx.collection()?;
+    let namespace = namespace(cx)?;
     let (mut dry_run, mut force, mut target_mb) = (false, false, TARGET_MB);
     for element in cx.arguments() {
         match element.key() {
-            "dryRun" => dry_run = fields::boolean(NAME, &element)?,
-            "force" => force = fields::boolean(NAME, &element)?,
+            "dryRun" => dry_run = optional::boolean(NAME, &element)?.unwrap_or(false),
+            "force" => force = optional::boolean(NAME, &element)?.unwrap_or(false),
             "freeSpaceTargetMB" => {
-                target_mb = fields::non_negative(NAME, &element)?;
-                if target_mb == 0 {
-                    return Err(Error::bad_value(
-                        "BSON field 'compact.freeSpaceTargetMB' value must be >= 1, actual value '0'",
-                    ));
-                }
+                let given = optional::integer(NAME, &element)?.unwrap_or(TARGET_MB as i64);
+                let given = u64::try_from(given).ok().filter(|mb| *mb >= 1);
+                target_mb = given.ok_or_else(|| {
+                    Error::bad_value("BSON field 'compact.freeSpaceTargetMB' value must be >= 1")
+                })?;
             }
             _ => cx.unknown_field(&element)?,
         }
     }
     let server = cx.server;
-    if server.db.catalog().collection(&namespace).is_none() {
+    let catalog = server.db.catalog();
+    if catalog.collection(&namespace).is_none() && catalog.timeseries(&namespace).is_none() {
         return Err(Error::new(
             ErrorCode::NAMESPACE_NOT_FOUND,
             format!("collection {namespace} does not exist"),
@@ -49,11 +50,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let engine = server.db.engine();
     let free = engine.stats().file_free_bytes.unwrap_or(0);
+    let is_worth_it = free >= target_mb.saturating_mul(1 << 20);
     if dry_run {
-        out.append("estimatedBytesFreed", free as i64);
+        let estimate = if is_worth_it { free as i64 } else { 0 };
+        out.append("estimatedBytesFreed", RawValue::int_or_long(estimate));
         return Ok(());
     }
-    let freed = match free >= target_mb << 20 {
+    let freed = match is_worth_it {
         true => engine.compact().map_err(|error| match error {
             StorageError::Unsupported { what } => Error::new(
                 ErrorCode::COMMAND_NOT_SUPPORTED,
@@ -63,6 +66,18 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         })?,
         false => 0,
     };
-    out.append("bytesFreed", freed as i64);
+    out.append("bytesFreed", RawValue::int_or_long(freed as i64));
     Ok(())
+}
+
+/// The collection. Time-series collections are stored in the same file as all others.
+/// Errors: those of names; `NamespaceNotFound` for a name with a dollar sign, which none has.
+fn namespace(cx: &mut CommandContext<'_>) -> Result<Namespace, Error> {
+    match cx.first()?.value() {
+        RawValue::String(name) if name.contains('$') && !name.contains('\0') => Err(Error::new(
+            ErrorCode::NAMESPACE_NOT_FOUND,
+            format!("collection {}.{name} does not exist", cx.db),
+        )),
+        _ => cx.collection(),
+    }
 }

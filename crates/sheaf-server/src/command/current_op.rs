@@ -1,11 +1,11 @@
 //! `currentOp` and the stage `$currentOp`: operations in progress, and idle connections, cursors
 //! and transactions.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawElement};
 use sheaf_query::matcher;
 
 use super::context::CommandContext;
-use super::fields::{self, unknown_field};
+use super::fields::{self, unknown_field, wrong_type};
 use crate::host::host_name;
 use crate::observe;
 use crate::session::operations::{Operation, OperationSlot};
@@ -68,7 +68,7 @@ pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, E
     for element in spec.iter() {
         let asked = match element.key() {
             "allUsers" | "idleConnections" | "idleCursors" | "idleSessions" | "localOps"
-            | "backtrace" | "targetAllNodes" | "truncateOps" => fields::boolean(NAME, &element)?,
+            | "backtrace" | "targetAllNodes" | "truncateOps" => strict(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         };
         match element.key() {
@@ -81,6 +81,12 @@ pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, E
         }
     }
     Ok(documents(cx, shown))
+}
+
+/// An option that must be a boolean, not even null.
+fn strict(name: &str, element: &RawElement<'_>) -> Result<bool, Error> {
+    let value = element.value().as_bool();
+    value.ok_or_else(|| wrong_type(name, element, "bool"))
 }
 
 fn documents(cx: &CommandContext<'_>, shown: Shown) -> Vec<DocBuf> {

@@ -6,27 +6,26 @@
 use std::time::Instant;
 
 use md5::{Digest, Md5};
-use sheaf_bson::{DocBuilder, Error, RawDoc, doc};
+use sheaf_bson::{DocBuilder, Error, RawArray, RawDoc, doc};
 use sheaf_db::find::{canonicalize, find};
 use sheaf_db::{Namespace, ResultSource};
 use sheaf_query::canonical::FindSpec;
 
 use super::context::CommandContext;
-use super::fields;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    const NAME: &str = "dbHash";
     sheaf_db::check_database_name(cx.db)?;
     let begun = Instant::now();
     let mut wanted: Option<Vec<&str>> = None;
     for element in cx.arguments() {
         match element.key() {
             "collections" => {
-                let names = fields::array(NAME, &element)?.iter().map(|name| {
+                // As in MongoDB, what is no list means all collections.
+                let names = element.value().as_array().unwrap_or(RawArray::EMPTY);
+                let names = names.iter().map(|name| {
                     name.as_str().ok_or_else(|| {
-                        Error::new(
-                            sheaf_bson::ErrorCode::TYPE_MISMATCH,
+                        Error::bad_value(
                             "BSON field 'dbHash.collections' must hold names of collections",
                         )
                     })
@@ -88,7 +87,10 @@ fn collections(cx: &CommandContext<'_>) -> Vec<Namespace> {
     let mut found: Vec<_> = database
         .collections()
         .map(|collection| collection.ns().clone())
-        .filter(|namespace| !namespace.is_system() || namespace.collection() == "system.js")
+        .filter(|namespace| {
+            let name = namespace.collection();
+            !namespace.is_system() || name == "system.js" || name.starts_with("system.buckets.")
+        })
         .collect();
     found.sort();
     found

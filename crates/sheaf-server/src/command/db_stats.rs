@@ -4,7 +4,7 @@ use sheaf_bson::{DocBuilder, Error};
 
 use super::coll_stats::positive_scale;
 use super::context::CommandContext;
-use super::fields;
+use super::optional;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -15,7 +15,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         match element.key() {
             "scale" => scale = positive_scale(NAME, &element)?,
             "freeStorage" => {
-                free_storage = fields::integer(NAME, &element)? != 0;
+                free_storage = optional::lenient_boolean(NAME, &element)?.unwrap_or(false)
             }
             _ => cx.unknown_field(&element)?,
         }

@@ -6,9 +6,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::{OpContext, StatementContext};
 
@@ -16,7 +16,9 @@ use super::context::CommandContext;
 use super::fields::unknown_field;
 use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
-use super::{Command, Kind, Request, Row, Run, api_version, cluster_time, find, write_reply};
+use super::{
+    Command, Kind, Request, Row, Run, api_version, cluster_time, find, write_admission, write_reply,
+};
 use crate::command_facts::{Database, InTransaction, MaxTime, Names, UnknownArguments, Waits};
 use crate::connection::ConnectionState;
 use crate::observe;
@@ -47,7 +49,12 @@ pub fn dispatch(
     }
     connection.has_session = generic.lsid.is_some() || generic.cluster_time.is_some();
     admit(server, command, db, &mut generic)?;
-    let op = operation(command, &generic);
+    let op = operation(
+        command,
+        body,
+        &generic,
+        server.cluster_parameters.default_max_time(),
+    );
     let numbered = generic.transaction.check(command, db, body, &generic)?;
     let transaction = match numbered {
         Numbered::Statement(arguments) => Some(arguments),
@@ -94,7 +101,7 @@ pub fn dispatch(
         op: &op,
         report: &report,
         error: result.as_ref().err(),
-        elapsed: begun.elapsed(),
+        elapsed: begun.elapsed().saturating_sub(report.waited),
         reply_len: reply.current_len(),
     };
     observe::finished(&finished, &server.metrics, &server.profiler, &server.log);
@@ -181,10 +188,21 @@ fn admit(
 }
 
 /// The command's operation with its time limit and comment, not yet part of a transaction.
-fn operation(command: &Command, generic: &GenericArguments<'_>) -> StatementContext {
+fn operation(
+    command: &Command,
+    body: RawDoc<'_>,
+    generic: &GenericArguments<'_>,
+    default_limit: Option<Duration>,
+) -> StatementContext {
     let mut op = OpContext::new();
     let is_limit = command.max_time == MaxTime::Limit;
-    if let Some(limit) = generic.max_time.filter(|_| is_limit) {
+    let limit = match (generic.max_time, command.kind) {
+        (None, Kind::Read) if is_limit && !body.get("maxTimeMS").is_some_and(|v| v.is_number()) => {
+            default_limit
+        }
+        (limit, _) => limit,
+    };
+    if let Some(limit) = limit.filter(|_| is_limit) {
         op = op.with_max_time(limit);
     }
     if let Some(comment) = generic.comment {
@@ -236,6 +254,17 @@ fn run_numbered(
     if let Some(time) = cx.generic.read_concern.after_cluster_time {
         cx.server.db.wait_for_time(&cx.op, time)?;
     }
+    let slot = cx.connection.operations.clone();
+    let _writing = match write_admission::writes(cx) {
+        true => {
+            let writing = write_admission::enter(cx.server, &slot, cx)?;
+            if write_admission::refuse_user_write(cx, reply)? {
+                return Ok(());
+            }
+            Some(writing)
+        }
+        false => None,
+    };
     match numbered {
         Numbered::Not => run_durable(cx, handler, reply),
         Numbered::Statement(arguments) => run_statement(cx, handler, arguments, reply),

@@ -287,7 +287,7 @@ fn append_tail(cx: &CommandContext<'_>, command: RawDoc<'_>, out: &mut DocBuilde
         "internalQueryMaxBlockingSortMemoryUsageBytes",
         "internalQueryMaxScansToExplode",
     ] {
-        cx.server.parameters.append(name, out);
+        cx.server.parameters.append_value(name, name, out);
     }
     out.end();
 }

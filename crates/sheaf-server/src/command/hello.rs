@@ -53,7 +53,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     match (topology, await_time) {
         (Some(known), Some(limit)) => {
+            let since = Instant::now();
             await_change(cx, known, Duration::from_millis(limit));
+            cx.report.waited = since.elapsed();
             cx.connection.exhaust = cx.exhaust_allowed;
         }
         (None, None) => {}

@@ -1,5 +1,7 @@
 //! `hostInfo`: the machine the server runs on.
 
+use std::collections::BTreeSet;
+
 use sheaf_bson::{DateTime, DocBuilder, Error};
 
 use super::context::CommandContext;
@@ -19,8 +21,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     out.append("memLimitMB", memory_mb);
     out.append("numCores", cores);
     out.append("numCoresAvailableToProcess", cores);
+    let topology = CpuTopology::read();
+    out.append("numPhysicalCores", topology.cores.unwrap_or(cores));
+    out.append("numCpuSockets", topology.sockets.unwrap_or(1));
     out.append("cpuArch", std::env::consts::ARCH);
-    out.append("numaEnabled", false);
+    out.append("numaEnabled", topology.numa_nodes > 1);
+    out.append("numNumaNodes", topology.numa_nodes);
     out.end();
     out.begin_document("os");
     out.append("type", "Linux");
@@ -33,8 +39,58 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         "kernelVersion",
         first_line("/proc/sys/kernel/osrelease").as_str(),
     );
+    append_limits(out);
     out.end();
     Ok(())
+}
+
+/// Processors, as Linux describes them.
+struct CpuTopology {
+    cores: Option<i32>,
+    sockets: Option<i32>,
+    numa_nodes: i32,
+}
+
+impl CpuTopology {
+    fn read() -> CpuTopology {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let value = |line: &str, name: &str| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        };
+        let (mut sockets, mut cores, mut socket) = (BTreeSet::new(), BTreeSet::new(), None);
+        for line in text.lines() {
+            if let Some(id) = value(line, "physical id") {
+                sockets.insert(id.clone());
+                socket = Some(id);
+            } else if let Some(id) = value(line, "core id") {
+                cores.insert((socket.clone(), id));
+            }
+        }
+        let count = |n: usize| i32::try_from(n).ok().filter(|n| *n > 0);
+        let nodes = std::fs::read_dir("/sys/devices/system/node")
+            .into_iter()
+            .flatten();
+        let nodes = nodes.flatten().filter(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("node"));
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        CpuTopology {
+            cores: count(cores.len()),
+            sockets: count(sockets.len()),
+            numa_nodes: count(nodes.count()).unwrap_or(1),
+        }
+    }
+}
+
+/// The C library's version, and limits of memory and open files.
+fn append_limits(out: &mut DocBuilder) {
+    let limits = crate::host::system_limits();
+    out.append("libcVersion", limits.libc_version.as_str());
+    out.append("pageSize", limits.page_bytes);
+    out.append("numPages", limits.pages);
+    out.append("maxOpenFiles", limits.open_files);
 }
 
 fn first_line(path: &str) -> String {

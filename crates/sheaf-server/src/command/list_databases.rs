@@ -1,5 +1,7 @@
 //! `listDatabases`: the databases and their sizes on disk.
 
+use std::collections::BTreeSet;
+
 use sheaf_bson::{DocBuilder, Error, RawDoc};
 use sheaf_query::matcher;
 
@@ -26,7 +28,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let catalog = cx.server.db.catalog();
     let mut total = 0;
     out.begin_array("databases");
-    for (name, _) in catalog.databases() {
+    // Those of the server are listed although they may hold nothing yet, as in MongoDB.
+    let mut names: BTreeSet<&str> = catalog.databases().map(|(name, _)| name).collect();
+    names.extend(["admin", "config", "local"]);
+    for name in names {
         let stats = cx.server.db.database_stats(name)?;
         let bytes = stats.total_bytes();
         let mut info = DocBuilder::new();

@@ -1,25 +1,24 @@
 //! `planCacheClear`: removes the cached plans of a collection, or those of one query shape.
 
-use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode};
+use sheaf_bson::{CollationChoice, DocBuilder, Error, RawValue};
 use sheaf_query::canonical::FindSpec;
 use sheaf_query::shape;
 
 use super::context::CommandContext;
-use super::fields;
 
-/// Runs the command. With a query, removes the plans of all queries of its shape, even if their
+/// Runs the command. As in MongoDB, a field that is no document counts as absent, and without a
+/// query the others have no effect. With a query, removes the plans of all queries of its shape, even if their
 /// constants make different indexes eligible.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
-    const NAME: &str = "planCacheClear";
     let namespace = cx.collection()?;
     let (mut query, mut sort, mut projection) = (None, None, None);
     let mut collation = CollationChoice::Unsaid;
     for element in cx.arguments() {
         match element.key() {
-            "query" => query = Some(fields::document(NAME, &element)?),
-            "sort" => sort = Some(fields::document(NAME, &element)?),
-            "projection" => projection = Some(fields::document(NAME, &element)?),
-            "collation" => collation = fields::collation(NAME, &element)?,
+            "query" => query = element.value().as_document(),
+            "sort" => sort = element.value().as_document(),
+            "projection" => projection = element.value().as_document(),
+            "collation" => collation = lenient_collation(element.value()),
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -38,12 +37,6 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             )?;
             Some(shape::shape_number(&query))
         }
-        None if sort.is_some() || projection.is_some() => {
-            return Err(Error::new(
-                ErrorCode::BAD_VALUE,
-                "planCacheClear: sort or projection without query means no query shape",
-            ));
-        }
         None => None,
     };
     if let Some(collection) = &view.collection {
@@ -53,4 +46,12 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         }
     }
     Ok(())
+}
+
+/// The collation; none for what is no valid one, as in MongoDB.
+pub fn lenient_collation(value: RawValue<'_>) -> CollationChoice {
+    let collation = value.as_document().map(CollationChoice::parse);
+    collation
+        .and_then(Result::ok)
+        .unwrap_or(CollationChoice::Unsaid)
 }

@@ -7,10 +7,7 @@ use sheaf_db::planning::index_filters::{FilteredIndex, IndexFilter};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 
 use super::context::CommandContext;
-use super::fields;
-
-const SET: &str = "planCacheSetFilter";
-const CLEAR: &str = "planCacheClearFilters";
+use super::plan_cache_clear::lenient_collation;
 
 /// The fields that identify a query shape.
 #[derive(Default)]
@@ -24,31 +21,49 @@ struct ShapeFields {
 
 impl ShapeFields {
     /// Parses one of the fields; returns false for another field.
-    fn take(&mut self, command: &str, element: &RawElement<'_>) -> Result<bool, Error> {
+    /// Errors: `BadValue` for what is no document; those of the collation.
+    fn take(&mut self, element: &RawElement<'_>) -> Result<bool, Error> {
+        let document = || {
+            let document = element.value().as_document();
+            document.map(|doc| doc.to_buf()).ok_or_else(|| {
+                let field = element.key();
+                Error::bad_value(format!("the field {field} must be an object"))
+            })
+        };
         match element.key() {
-            "query" => self.query = Some(fields::document(command, element)?.to_buf()),
-            "sort" => self.sort = fields::document(command, element)?.to_buf(),
-            "projection" => self.projection = fields::document(command, element)?.to_buf(),
+            "query" => self.query = Some(document()?),
+            "sort" => self.sort = document()?,
+            "projection" => self.projection = document()?,
             "collation" => {
-                self.collation = fields::document(command, element)?.to_buf();
-                self.choice = fields::collation(command, element)?;
+                self.collation = document()?;
+                self.choice = CollationChoice::parse(self.collation.as_raw())?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// The canonical query of the shape; `None` without a `query`.
-    ///
-    /// Errors: `BadValue` for a sort or projection without a query; those of the query.
-    fn canonical(&self, command: &str, view: &ReadView) -> Result<Option<CanonicalQuery>, Error> {
-        let Some(query) = &self.query else {
-            if self.sort.is_empty() && self.projection.is_empty() {
-                return Ok(None);
+    /// Like [`ShapeFields::take`]; what is no document counts as absent.
+    fn take_lenient(&mut self, element: &RawElement<'_>) -> bool {
+        let document = element.value().as_document().map(|doc| doc.to_buf());
+        match element.key() {
+            "query" => self.query = document,
+            "sort" => self.sort = document.unwrap_or_default(),
+            "projection" => self.projection = document.unwrap_or_default(),
+            "collation" => {
+                self.choice = lenient_collation(element.value());
+                self.collation = document.unwrap_or_default();
             }
-            return Err(Error::bad_value(format!(
-                "{command}: sort or projection without query means no query shape"
-            )));
+            _ => return false,
+        }
+        true
+    }
+
+    /// The canonical query of the shape; `None` without a `query`.
+    /// Errors: those of the query.
+    fn canonical(&self, view: &ReadView) -> Result<Option<CanonicalQuery>, Error> {
+        let Some(query) = &self.query else {
+            return Ok(None);
         };
         let spec = FindSpec {
             filter: Some(query.as_raw()),
@@ -69,7 +84,7 @@ pub fn set(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     for element in cx.arguments() {
         match element.key() {
             "indexes" => indexes = Some(indexes_of(&element)?),
-            _ if shape.take(SET, &element)? => {}
+            _ if shape.take(&element)? => {}
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -77,7 +92,7 @@ pub fn set(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         return Err(Error::bad_value("required field indexes missing"));
     };
     let view = cx.view(&namespace)?;
-    let Some(query) = shape.canonical(SET, &view)? else {
+    let Some(query) = shape.canonical(&view)? else {
         return Err(Error::bad_value("required field query missing"));
     };
     let Some(collection) = &view.collection else {
@@ -157,12 +172,12 @@ pub fn clear(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Erro
     let namespace = cx.collection()?;
     let mut shape = ShapeFields::default();
     for element in cx.arguments() {
-        if !shape.take(CLEAR, &element)? {
+        if !shape.take_lenient(&element) {
             cx.unknown_field(&element)?;
         }
     }
     let view = cx.view(&namespace)?;
-    let query = shape.canonical(CLEAR, &view)?;
+    let query = shape.canonical(&view)?;
     if let Some(collection) = &view.collection {
         collection.index_filters().clear(query.as_ref());
         forget_plans(collection, query.as_ref());

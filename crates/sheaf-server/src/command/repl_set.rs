@@ -78,6 +78,12 @@ pub fn status(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
             _ => cx.unknown_field(&element)?,
         }
     }
+    append_status(cx, out)
+}
+
+/// Appends the set's status.
+/// Errors: the server is not a member of an initiated set.
+pub fn append_status(cx: &CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let set = set(cx)?;
     let config = set.config().ok_or_else(not_initialized)?;
     let visible = cx.server.db.oplog().visible();

@@ -10,6 +10,7 @@ use sheaf_wire::Compressor;
 use super::Kind;
 use super::build_info::COMPATIBLE_VERSION;
 use super::context::CommandContext;
+use super::server_status_sections as sections;
 use crate::host::host_name;
 use crate::server::Server;
 
@@ -19,9 +20,15 @@ type Append = fn(&Server, &mut DocBuilder);
 /// The sections in the order of the reply. `section: 0` in the command leaves one out.
 const SECTIONS: &[(&str, Append)] = &[
     ("asserts", |server, out| server.metrics.append_asserts(out)),
+    ("catalogStats", sections::catalog_stats),
     ("connections", append_connections),
+    ("defaultRWConcern", sections::default_rw_concern),
+    ("electionMetrics", sections::election_metrics),
     ("extra_info", append_extra_info),
+    ("flowControl", sections::flow_control),
     ("globalLock", append_global_lock),
+    ("indexStats", sections::index_stats),
+    ("locks", sections::locks),
     ("logicalSessionRecordCache", append_sessions),
     ("mem", append_memory),
     ("metrics", append_metrics),
@@ -32,20 +39,44 @@ const SECTIONS: &[(&str, Append)] = &[
     ("opcounters", |server, out| {
         server.metrics.append_opcounters(out);
     }),
+    ("opcountersRepl", sections::opcounters_repl),
+    ("queues", sections::queues),
+    ("repl", sections::repl),
+    ("security", sections::security),
     ("storageEngine", append_storage_engine),
     ("transactions", append_transactions),
+    ("wiredTiger", sections::wired_tiger),
 ];
+
+/// The sections that are left out unless `section: 1` asks for them.
+const SECTIONS_ON_REQUEST: &[(&str, Append)] = &[("mirroredReads", sections::mirrored_reads)];
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    let mut left_out = Vec::new();
+    let (mut left_out, mut asked) = (Vec::new(), Vec::new());
     for element in cx.arguments() {
         // Unknown sections are ignored, as in MongoDB: monitoring tools name the sections of every
         // version.
-        if !element.value().is_truthy() {
-            left_out.push(element.key());
+        match element.value().is_truthy() {
+            true => asked.push(element.key()),
+            false => left_out.push(element.key()),
         }
     }
+    append(cx, &left_out, out);
+    for (section, append) in SECTIONS_ON_REQUEST {
+        if asked.contains(section) {
+            append(cx.server, out);
+        }
+    }
+    Ok(())
+}
+
+/// Appends the sections of a command without options.
+pub fn append_default(cx: &CommandContext<'_>, out: &mut DocBuilder) {
+    append(cx, &[], out);
+}
+
+fn append(cx: &CommandContext<'_>, left_out: &[&str], out: &mut DocBuilder) {
     let server = cx.server;
     let uptime = server.started.elapsed();
     out.append("host", format!("{}:{}", host_name(), cx.port()).as_str());
@@ -61,7 +92,6 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             append(server, out);
         }
     }
-    Ok(())
 }
 
 fn append_connections(server: &Server, out: &mut DocBuilder) {
@@ -160,6 +190,7 @@ fn append_extra_info(_server: &Server, out: &mut DocBuilder) {
     let (user, system) = cpu_micros();
     out.append("user_time_us", user);
     out.append("system_time_us", system);
+    out.append("page_faults", crate::host::page_faults());
     out.end();
 }
 

@@ -7,7 +7,7 @@ use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Uuid;
 
 use super::context::CommandContext;
-use super::fields;
+use super::{fields, optional};
 use crate::session::SESSION_TIMEOUT_MINUTES;
 use crate::session::logical::{SessionId, session_id};
 
@@ -68,43 +68,37 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
     cx.no_arguments()?;
     let first = cx.first()?;
     let users = fields::array(cx.name(), &first)?;
+    let mut names_users = false;
     for user in users.iter() {
-        check_user(user)?;
+        match user {
+            RawValue::Document(user) => {
+                check_user(user)?;
+                names_users = true;
+            }
+            user if optional::is_absent(user) => {}
+            _ => return Err(fields::wrong_type(cx.name(), &first, "object")),
+        }
     }
-    if users.is_empty() {
+    if !names_users {
         kill_where(cx, |_| true);
     }
     Ok(())
 }
 
-/// Checks an element of `killAllSessions`: `{user, db}`, or null.
-fn check_user(user: RawValue<'_>) -> Result<(), Error> {
-    const NAME: &str = "KillAllSessionsUser";
-    let user = match user {
-        RawValue::Document(user) => user,
-        RawValue::Null | RawValue::Undefined => return Ok(()),
-        other => {
-            return Err(Error::new(
-                ErrorCode::TYPE_MISMATCH,
-                format!(
-                    "killAllSessions must name users as {{user, db}}, not {}",
-                    other.type_name()
-                ),
-            ));
-        }
-    };
-    for field in fields::given(user) {
-        match field.key() {
-            "user" | "db" => drop(fields::string(NAME, &field)?),
-            other => return Err(fields::unknown_field(NAME, other)),
+/// Checks `{user, db}`, both names.
+/// Errors: `TypeMismatch`, 40414 for a missing one, 40415 for another field.
+pub fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
+    const WITHIN: &str = "KillAllSessionsUser";
+    let (mut name, mut db) = (None, None);
+    for element in user.iter() {
+        match element.key() {
+            "user" => name = optional::string(WITHIN, &element)?,
+            "db" => db = optional::string(WITHIN, &element)?,
+            other => return Err(fields::unknown_field(WITHIN, other)),
         }
     }
-    for required in ["user", "db"] {
-        if fields::get_given(user, required).is_none() {
-            return Err(fields::missing(NAME, required));
-        }
-    }
-    Ok(())
+    optional::required(WITHIN, "user", name)?;
+    optional::required(WITHIN, "db", db).map(drop)
 }
 
 /// Runs `killAllSessionsByPattern`: kills the named sessions, or all for an empty pattern or no

@@ -1,6 +1,6 @@
 //! `setParameter`: changes parameters of the running server.
 
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawElement, RawValue};
 
 use super::context::CommandContext;
 use super::fields;
@@ -9,6 +9,9 @@ use crate::parameters::{self, Parameters};
 
 /// Log verbosity by component; unlike other parameters its value is a document.
 pub const LOG_COMPONENT_VERBOSITY: &str = "logComponentVerbosity";
+
+/// Shown like a parameter; another command sets it.
+pub const FEATURE_COMPATIBILITY_VERSION: &str = "featureCompatibilityVersion";
 
 /// Runs the command. An unknown name fails it before anything is set. The parameters are then set
 /// in order: an invalid value leaves the preceding ones set.
@@ -20,6 +23,15 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "no option found to set, use help:true to see options",
         ));
     }
+    if elements
+        .iter()
+        .any(|element| element.key() == FEATURE_COMPATIBILITY_VERSION)
+    {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            "featureCompatibilityVersion is set by setFeatureCompatibilityVersion",
+        ));
+    }
     let known =
         |name| Parameters::knows(name) || name == "logLevel" || name == LOG_COMPONENT_VERBOSITY;
     if let Some(element) = elements.iter().find(|element| !known(element.key())) {
@@ -28,7 +40,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in elements {
         match element.key() {
             "logLevel" => {
-                let level = fields::integer("setParameter", &element)?;
+                let level = match element.value() {
+                    RawValue::Boolean(given) => i64::from(given),
+                    _ => fields::integer("setParameter", &element)?,
+                };
                 if !(0..=5).contains(&level) {
                     return Err(Error::bad_value("logLevel must be within [0, 5]"));
                 }

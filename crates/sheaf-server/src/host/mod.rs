@@ -4,7 +4,10 @@ mod heap;
 mod resources;
 
 pub use heap::{resident_anonymous, set_up_heap, trim_heap};
-pub use resources::{cpu_times, file_system, machine_memory, memory_limit, threads_limit};
+pub use resources::{
+    SystemLimits, cpu_times, file_system, machine_memory, memory_limit, page_faults, system_limits,
+    threads_limit,
+};
 
 /// The name of this machine.
 pub fn host_name() -> String {

@@ -127,6 +127,60 @@ pub fn cpu_times() -> Option<(Duration, Duration)> {
     Some((duration(usage.ru_utime), duration(usage.ru_stime)))
 }
 
+/// Page faults of the process that needed input or output.
+pub fn page_faults() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the pointer is valid for the call, which fills the structure when it returns 0.
+    unsafe {
+        if libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) != 0 {
+            return 0;
+        }
+        i64::from(usage.assume_init().ru_majflt)
+    }
+}
+
+/// Facts about the system for `hostInfo`.
+pub struct SystemLimits {
+    /// The C library's version.
+    pub libc_version: String,
+    /// Bytes of a page of memory.
+    pub page_bytes: i64,
+    /// Number of pages of the machine.
+    pub pages: i64,
+    /// How many files the process may open.
+    pub open_files: i32,
+}
+
+/// Reads them.
+pub fn system_limits() -> SystemLimits {
+    // SAFETY: sysconf has no preconditions; it returns -1 for what it does not know.
+    let (page_bytes, pages, open_files) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PAGESIZE),
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_OPEN_MAX),
+        )
+    };
+    SystemLimits {
+        libc_version: libc_version(),
+        page_bytes: i64::from(page_bytes),
+        pages: i64::from(pages),
+        open_files: i32::try_from(open_files).unwrap_or(i32::MAX),
+    }
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn libc_version() -> String {
+    // SAFETY: returns a static string.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    version.to_string_lossy().into_owned()
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn libc_version() -> String {
+    String::new()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

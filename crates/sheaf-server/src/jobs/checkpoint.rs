@@ -21,7 +21,7 @@ pub(super) fn job(server: &Server) -> Option<Job<Server>> {
         period,
         run: Box::new(move |server| {
             let commits = server.db.engine().stats().commits;
-            if commits != commits_seen {
+            if commits != commits_seen && !server.write_gate.is_locked() {
                 commits_seen = commits;
                 checkpoint(server);
             }

@@ -12,6 +12,7 @@
 //! Invariant: a server without [`start`] has no thread here, and after [`Jobs::stop`] no job
 //! begins.
 
+mod auto_compact;
 mod checkpoint;
 mod disconnects;
 mod memory;
@@ -41,6 +42,7 @@ pub fn start(server: &Arc<Server>) -> Result<(), Error> {
         storage::job(),
         ttl::job(),
         vector::job(),
+        auto_compact::job(),
     ];
     jobs.extend(checkpoint::job(server));
     server.jobs.start(server, &server.log, jobs)

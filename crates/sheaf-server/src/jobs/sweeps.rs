@@ -79,11 +79,13 @@ pub(super) fn cursors() -> Job<Server> {
             let history = server.db.snapshot_history();
             history.set_window_seconds(window.unsigned_abs());
             history.expire();
-            if records_checked.elapsed() > SESSION_RECORDS_PERIOD {
-                records_checked = Instant::now();
-                delete_session_records(server);
+            if let Some(_writing) = server.write_gate.enter_background() {
+                if records_checked.elapsed() > SESSION_RECORDS_PERIOD {
+                    records_checked = Instant::now();
+                    delete_session_records(server);
+                }
+                trim_oplog(server);
             }
-            trim_oplog(server);
             Next::Period
         }),
     }

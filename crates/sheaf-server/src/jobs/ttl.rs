@@ -19,7 +19,9 @@ pub(super) fn job() -> Job<Server> {
         is_long: true,
         period,
         run: Box::new(|server| {
-            if server.parameters.bool(Parameter::TtlMonitorEnabled) {
+            if server.parameters.bool(Parameter::TtlMonitorEnabled)
+                && let Some(_writing) = server.write_gate.enter_background()
+            {
                 pass(server);
             }
             Next::Period

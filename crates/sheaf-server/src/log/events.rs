@@ -67,6 +67,8 @@ events! {
     OPLOG_NOT_TRIMMED = 9_000_045;
     /// An operation met stored data that is damaged.
     STORED_DATA_DAMAGED = 9_000_046;
+    /// A compaction in the background failed.
+    AUTO_COMPACT_FAILED = 9_000_047;
     /// A vector index could not be rebuilt.
     VECTOR_INDEX_NOT_REBUILT = 9_300_001;
 }

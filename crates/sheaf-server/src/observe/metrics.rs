@@ -24,7 +24,8 @@ pub struct Metrics {
     user_asserts: AtomicU64,
 }
 
-const OPCOUNTERS: [&str; 6] = ["insert", "query", "update", "delete", "getmore", "command"];
+/// The names of opcounters.
+pub const OPCOUNTERS: [&str; 6] = ["insert", "query", "update", "delete", "getmore", "command"];
 const DOCUMENTS: [&str; 4] = ["deleted", "inserted", "returned", "updated"];
 const LATENCIES: [&str; 3] = ["reads", "writes", "commands"];
 

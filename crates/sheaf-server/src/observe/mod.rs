@@ -12,7 +12,7 @@ mod shown;
 use sheaf_db::collection::usage::{LatencyKind, TopKind};
 
 pub use finished::Finished;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, OPCOUNTERS};
 pub use profiler::{ProfileFilter, ProfileSettings, Profiler};
 pub use shown::shown;
 

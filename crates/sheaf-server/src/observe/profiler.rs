@@ -15,6 +15,7 @@ use sheaf_query::matcher::{self, MatchExpression};
 
 use super::entry;
 use super::finished::Finished;
+use crate::command_facts::Kind;
 
 /// Size of `system.profile`, unless a user created it with another one.
 const PROFILE_BYTES: u64 = 1024 * 1024;
@@ -193,7 +194,9 @@ impl Profiler {
         let Ok(namespace) = Namespace::new(db_name, "system.profile") else {
             return;
         };
-        if finished.report.namespace.as_ref() == Some(&namespace) {
+        // A write to it would record itself without end.
+        let is_own = finished.report.namespace.as_ref() == Some(&namespace);
+        if is_own && finished.command.kind != Kind::Read {
             return;
         }
         let db = finished.database;

@@ -13,8 +13,9 @@ use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
 use sheaf_db::OpContext;
 
 use crate::client::Client;
-use crate::command_facts::{Command, Names};
+use crate::command_facts::{Command, Kind, Names};
 use crate::observe;
+use crate::write_gate::WritingMark;
 
 /// A larger command is shown truncated.
 const COMMAND_BYTES_SHOWN: usize = 4096;
@@ -49,6 +50,7 @@ pub struct OperationSlot {
     app_name: Mutex<String>,
     metadata: Mutex<Option<DocBuf>>,
     current: Mutex<Option<Operation>>,
+    writing: WritingMark,
     next_opid: Arc<AtomicI32>,
     ending: Arc<OnceLock<ErrorCode>>,
 }
@@ -96,6 +98,7 @@ impl OperationTable {
             app_name: Mutex::default(),
             metadata: Mutex::default(),
             current: Mutex::default(),
+            writing: WritingMark::default(),
             next_opid: self.next_opid.clone(),
             ending: self.ending.clone(),
         });
@@ -115,6 +118,31 @@ impl OperationTable {
             .values()
             .filter_map(Weak::upgrade)
             .collect()
+    }
+
+    /// Number of reads and writes in progress.
+    pub fn running(&self) -> (i32, i32) {
+        let (mut readers, mut writers) = (0, 0);
+        for slot in self.slots() {
+            match slot
+                .current
+                .lock()
+                .as_ref()
+                .map(|operation| operation.command.kind)
+            {
+                Some(Kind::Read) => readers += 1,
+                Some(Kind::Write) => writers += 1,
+                _ => {}
+            }
+        }
+        (readers, writers)
+    }
+
+    /// Whether no connection is marked as writing.
+    pub fn nobody_writes(&self) -> bool {
+        let slots = self.slots.lock();
+        let mut slots = slots.values().filter_map(Weak::upgrade);
+        slots.all(|slot| !slot.writing.is_set())
     }
 
     /// Operations that have run for at least `running_min` and only produce a reply, with the
@@ -186,6 +214,11 @@ impl OperationSlot {
             op.kill(*code);
         }
         Registered { slot: self.clone() }
+    }
+
+    /// The mark that this connection writes.
+    pub fn writing(&self) -> &WritingMark {
+        &self.writing
     }
 
     /// Shows which cursor the operation continues.

@@ -1,5 +1,6 @@
 //! Tests of the server in this process: no socket, no child process.
 
+mod administration;
 mod arguments;
 mod bad_commands;
 mod bad_writes;

@@ -24,7 +24,7 @@ fn privileges(command: &Command) -> String {
                         Resource::Anything => "everything",
                         Resource::Cluster => "the server",
                         Resource::Database => "the database",
-                        Resource::Collection => "the collection",
+                        Resource::Collection | Resource::FullName => "the collection",
                     };
                     format!("{} on {on}", action.name())
                 })

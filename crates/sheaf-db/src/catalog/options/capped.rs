@@ -31,8 +31,11 @@ impl Capped {
     }
 
     /// Parses `size` of a command: rounded as for [`super::CollectionOptions::parse`].
-    /// Errors: `TypeMismatch`, 51024.
+    /// Errors: `InvalidOptions` for what is not a number above 0, `BadValue` above 1 PB.
     pub fn parse_size(command: &str, value: RawValue<'_>) -> Result<Capped> {
+        if !value.is_number() || whole(command, "size", value)? < 1 {
+            return Err(invalid("Capped collection size must be greater than zero"));
+        }
         Ok(Capped::of_bytes(parse_size(command, "size", value)? as u64))
     }
 
@@ -98,20 +101,18 @@ fn truthy(element: RawElement<'_>) -> Result<bool> {
 }
 
 /// Parses a number of bytes, rounded as MongoDB does: up to 4096, then up to a multiple of 256.
-/// Errors: `TypeMismatch`, 51024 for a size outside 1 to 1 PB.
+/// Errors: `TypeMismatch`, `BadValue` for a size outside 1 to 1 PB.
 pub(crate) fn parse_size(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
     let bytes = whole(command, field, value)?;
     if bytes < 1 {
-        return Err(Error::new(
-            ErrorCode(51024),
-            format!("BSON field '{field}' value must be >= 1, actual value '{bytes}'"),
-        ));
+        return Err(Error::bad_value(format!(
+            "BSON field '{field}' value must be >= 1, actual value '{bytes}'"
+        )));
     }
     if bytes > BYTES_MAX {
-        return Err(Error::new(
-            ErrorCode(51024),
-            format!("BSON field '{field}' value must be <= {BYTES_MAX}, actual value '{bytes}'"),
-        ));
+        return Err(Error::bad_value(format!(
+            "BSON field '{field}' value must be <= {BYTES_MAX}, actual value '{bytes}'"
+        )));
     }
     let steps = (bytes.max(BYTES_MIN) + BYTES_STEP - 1) / BYTES_STEP;
     Ok(steps * BYTES_STEP)
@@ -138,11 +139,14 @@ fn whole(command: &str, field: &str, value: RawValue<'_>) -> Result<i64> {
             expected,
         ));
     }
-    // As for other numbers in commands: fractions are truncated, large values saturate, and NaN is
-    // 0.
-    Ok(value
-        .as_i64_exact()
-        .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64))
+    // As for other numbers in commands: fractions are truncated (those of decimals rounded to
+    // even), large values saturate, and NaN is 0.
+    Ok(match value {
+        RawValue::Decimal128(decimal) => decimal.to_i64_saturating(),
+        value => value
+            .as_i64_exact()
+            .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64),
+    })
 }
 
 fn invalid(message: &str) -> Error {

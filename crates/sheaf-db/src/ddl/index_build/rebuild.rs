@@ -29,8 +29,10 @@ use crate::catalog::snapshot::CatalogChange;
 use crate::collection::Collection;
 use crate::collection::index_build::IndexBuild;
 use crate::database::Db;
+use crate::ddl::drop::BuildsMeet;
 use crate::ddl::index_build::load::{DoubtfulKeys, PHASE_SCAN, Watch, load};
 use crate::ddl::index_build::run::refuse_duplicates;
+use crate::ddl::indexes::ns_not_found;
 use crate::index::Index;
 use crate::op_context::{OpContext, OperationProgress};
 use crate::record_key::{record_id_of, record_key};
@@ -93,16 +95,49 @@ impl Db {
         Ok(all)
     }
 
+    /// Rebuilds the indexes of one collection while the server runs; its writers wait. With
+    /// `repair`, removes what is no document and drops indexes that the documents violate;
+    /// otherwise such an index fails the rebuild and leaves all as they were.
+    ///
+    /// Errors: `NamespaceNotFound`, `BackgroundOperationInProgressForNamespace`, those of builds.
+    pub fn rebuild_indexes_of(
+        self: &Arc<Self>,
+        op: &OpContext,
+        ns: &Namespace,
+        repair: bool,
+    ) -> Result<RebuiltCollection> {
+        let writer = self.catalog_writer();
+        let _database = writer.lock_database(op, ns.db())?;
+        let catalog = self.catalog();
+        let Some(collection) = catalog.collection(ns) else {
+            return Err(ns_not_found(ns));
+        };
+        let (_intent, collection) = self.exclusive_on(op, collection, BuildsMeet::Refuse)?;
+        self.rebuild_locked(op, &collection, repair)
+    }
+
     fn rebuild(
         self: &Arc<Self>,
         op: &OpContext,
         collection: &Arc<Collection>,
     ) -> Result<RebuiltCollection> {
         let _intent = collection.state.intents.exclusive(op)?;
+        self.rebuild_locked(op, collection, true)
+    }
+
+    fn rebuild_locked(
+        self: &Arc<Self>,
+        op: &OpContext,
+        collection: &Arc<Collection>,
+        repair: bool,
+    ) -> Result<RebuiltCollection> {
         let mut rebuilt = RebuiltCollection {
             ns: collection.ns().clone(),
             records: 0,
-            removed: self.remove_invalid_records(op, collection)?,
+            removed: match repair {
+                true => self.remove_invalid_records(op, collection)?,
+                false => 0,
+            },
             indexes: Vec::new(),
             dropped: Vec::new(),
         };
@@ -118,11 +153,14 @@ impl Db {
                     rebuilt.indexes.push(index.name().to_owned());
                     ready.push(index);
                 }
-                Err(error) if !index.spec().is_id_index() && is_of_documents(&error) => {
+                Err(error) if repair && !index.spec().is_id_index() && is_of_documents(&error) => {
                     let name = index.name().to_owned();
                     rebuilt.dropped.push((name, error.to_string()));
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.drop_tables_of(&ready)?;
+                    return Err(error);
+                }
             }
         }
         let mut unit = self.storage().begin().into_client_error()?;
@@ -140,6 +178,16 @@ impl Db {
         self.engine().sync().into_client_error()?;
         rebuilt.records = self.record_count(collection.ns())?;
         Ok(rebuilt)
+    }
+
+    /// Drops the tables of indexes that were built and are not used.
+    fn drop_tables_of(&self, indexes: &[Index]) -> Result<()> {
+        let mut unit = self.storage().begin().into_client_error()?;
+        for index in indexes {
+            unit.drop_table(index.table());
+        }
+        unit.commit(Durability::Buffered).into_client_error()?;
+        Ok(())
     }
 
     /// Removes records that no command could read, and moves records of a clustered collection to

@@ -1,6 +1,6 @@
 //! First stages that generate documents from the server's own state.
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::timeseries::indexes::on_measurements;
 use sheaf_db::{Namespace, ReadView};
@@ -8,7 +8,8 @@ use sheaf_db::{Namespace, ReadView};
 use super::super::coll_stats::{append_storage_stats, positive_scale};
 use super::super::context::CommandContext;
 use super::super::fields::unknown_field;
-use super::super::{current_op, fields, search_indexes};
+use super::super::sessions::check_user;
+use super::super::{current_op, fields, optional, search_indexes};
 use crate::host::host_name;
 
 /// The documents that the first stage of a pipeline over a collection generates.
@@ -108,18 +109,39 @@ fn index_stats(
 
 /// The documents of `$listSessions` and `$listLocalSessions`: every session in memory.
 fn sessions(cx: &CommandContext<'_>, name: &str, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, Error> {
+    let (mut all_users, mut names_users) = (false, false);
     for option in spec.iter() {
         match option.key() {
-            "allUsers" => {
-                fields::boolean(name, &option)?;
-            }
+            "allUsers" => all_users = optional::boolean(name, &option)?.unwrap_or(false),
+            "users" if optional::is_absent(option.value()) => {}
             "users" => {
-                fields::array(name, &option)?;
+                for user in fields::array(name, &option)?.iter() {
+                    match user {
+                        RawValue::Document(user) => {
+                            check_user(user)?;
+                            names_users = true;
+                        }
+                        user if optional::is_absent(user) => {}
+                        _ => return Err(fields::wrong_type(name, &option, "object")),
+                    }
+                }
             }
             other => return Err(unknown_field(name, other)),
         }
     }
-    Ok(cx.server.sessions.list())
+    if all_users && names_users {
+        return Err(Error::new(
+            ErrorCode::UNSUPPORTED_FORMAT,
+            format!(
+                "{name} may not specify {{allUsers: true}} and {{users: [...]}} at the same time"
+            ),
+        ));
+    }
+    // No session belongs to a user yet.
+    match names_users {
+        true => Ok(Vec::new()),
+        false => Ok(cx.server.sessions.list()),
+    }
 }
 
 fn host_and_port(cx: &CommandContext<'_>) -> String {
@@ -143,7 +165,13 @@ fn plan_cache_stats(
                 ),
             ));
         }
-        if fields::boolean("$planCacheStats", &option)? {
+        let Some(all_hosts) = option.value().as_bool() else {
+            return Err(Error::new(
+                ErrorCode(13111),
+                "wrong type for field (allHosts): $planCacheStats takes a boolean",
+            ));
+        };
+        if all_hosts {
             return Err(Error::new(
                 ErrorCode(4503200),
                 "$planCacheStats with allHosts is only for sharded clusters",

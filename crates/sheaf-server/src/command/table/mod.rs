@@ -1,7 +1,9 @@
 //! The command table.
 
+mod administration;
 mod collections;
 mod connections;
+mod diagnostics;
 mod documents;
 mod server;
 
@@ -26,6 +28,8 @@ pub static GROUPS: &[(&str, &[Row])] = &[
     ("Documents", documents::DOCUMENTS),
     ("Collections and indexes", collections::COLLECTIONS),
     ("The server", server::SERVER),
+    ("Administration", administration::ADMINISTRATION),
+    ("Diagnostics", diagnostics::DIAGNOSTICS),
     ("Connections and sessions", connections::CONNECTIONS),
 ];
 

@@ -583,7 +583,7 @@ pub(super) static SERVER: &[Row] = &[
             kind: Admin,
             database: Database::Admin,
             help: "Flushes all data to disk",
-            compat: Differs("lock is refused"),
+            compat: Same,
             privileges: All(&[(Action::Fsync, Cluster)]),
             sensitive: &[],
             collection: Nothing,

@@ -1,0 +1,380 @@
+//! Commands on the whole server: locks, blocks, versions, parameters, what monitoring reads.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use sheaf_bson::RawValue;
+
+use super::client::{command, script};
+use super::server::Server;
+
+fn admin(text: &str) -> String {
+    format!("{}, $db: 'admin'}}", text.strip_suffix('}').unwrap())
+}
+
+#[test]
+fn the_lock_of_fsync_keeps_writes_out_until_it_is_released() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok(&command("{insert: 'c', documents: [{_id: 1}]}"));
+    let lock = admin("{fsync: 1, lock: true}");
+    script(
+        &mut client,
+        &[
+            (&lock, "{ok: 1.0, lockCount: NumberLong('1')}"),
+            (&lock, "{ok: 1.0, lockCount: NumberLong('2')}"),
+            ("{find: 'c'}", "{ok: 1.0}"),
+            (
+                "{insert: 'c', documents: [{_id: 2}], maxTimeMS: 50}",
+                "{ok: 0.0, code: 50}",
+            ),
+            ("{drop: 'c', maxTimeMS: 50}", "{ok: 0.0, code: 50}"),
+            (
+                "{aggregate: 'c', pipeline: [{$out: 'd'}], cursor: {}, maxTimeMS: 50}",
+                "{ok: 0.0, code: 50}",
+            ),
+            ("{aggregate: 'c', pipeline: [], cursor: {}}", "{ok: 1.0}"),
+        ],
+    );
+    let mut waiting = server.client();
+    let (written, wrote) = mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        let reply = waiting.run(&command("{insert: 'c', documents: [{_id: 3}]}"));
+        written.send(reply.is_ok()).unwrap();
+    });
+    assert!(wrote.recv_timeout(Duration::from_millis(100)).is_err());
+    let unlock = admin("{fsyncUnlock: 1}");
+    script(
+        &mut client,
+        &[
+            (&unlock, "{ok: 1.0, lockCount: NumberLong('1')}"),
+            (&unlock, "{ok: 1.0, lockCount: NumberLong('0')}"),
+            (&unlock, "{ok: 0.0, code: 20}"),
+        ],
+    );
+    assert!(wrote.recv().unwrap());
+    writer.join().unwrap();
+    script(&mut client, &[("{count: 'c'}", "{n: 2}")]);
+}
+
+#[test]
+fn blocked_users_cannot_write_and_the_block_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_on(folder.path(), &[]);
+    let mut client = server.client();
+    client.ok(&command("{insert: 'c', documents: [{_id: 1}]}"));
+    let block =
+        admin("{setUserWriteBlockMode: 1, global: true, reason: 'DiskUseThresholdExceeded'}");
+    client.ok(&command(&block));
+    let refused = client
+        .run(&command("{insert: 'c', documents: [{_id: 2}]}"))
+        .body;
+    assert_eq!(refused.get("n"), Some(RawValue::Int32(0)), "{refused:?}");
+    assert!(refused.to_string().contains("371"), "{refused:?}");
+    drop(client);
+    server.stop();
+    let server = Server::start_on(folder.path(), &[]);
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            (
+                "{drop: 'c'}",
+                "{ok: 0.0, code: 371, codeName: 'UserWritesBlocked'}",
+            ),
+            ("{create: 'd'}", "{ok: 0.0, code: 371}"),
+            (
+                "{renameCollection: 'test.c', to: 'test.d', $db: 'admin'}",
+                "{ok: 0.0, code: 371}",
+            ),
+            (
+                "{findAndModify: 'c', query: {}, remove: true}",
+                "{ok: 0.0, code: 371}",
+            ),
+            ("{find: 'c'}", "{ok: 1.0}"),
+            (
+                "{insert: 'own', documents: [{_id: 1}], $db: 'config'}",
+                "{ok: 1.0, n: 1}",
+            ),
+            (
+                &admin("{setUserWriteBlockMode: 1, global: false}"),
+                "{ok: 0.0, code: 20}",
+            ),
+            (
+                &admin(
+                    "{setUserWriteBlockMode: 1, global: false, reason: 'DiskUseThresholdExceeded'}",
+                ),
+                "{ok: 1.0}",
+            ),
+            (
+                &admin("{setUserWriteBlockMode: 1, global: 1}"),
+                "{code: 14}",
+            ),
+            (&admin("{setUserWriteBlockMode: 1}"), "{code: 40414}"),
+            (
+                &admin("{setUserWriteBlockMode: 1, global: true, reason: 'x'}"),
+                "{code: 2}",
+            ),
+            ("{insert: 'c', documents: [{_id: 2}]}", "{ok: 1.0, n: 1}"),
+        ],
+    );
+}
+
+#[test]
+fn versions_and_parameters_of_the_cluster_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_on(folder.path(), &[]);
+    let mut client = server.client();
+    let set_version = |version: &str, rest: &str| {
+        admin(&format!(
+            "{{setFeatureCompatibilityVersion: {version}{rest}}}"
+        ))
+    };
+    script(
+        &mut client,
+        &[
+            (&set_version("'8.0'", ""), "{code: 7369100}"),
+            (&set_version("'8.0'", ", confirm: 0.0"), "{code: 7369100}"),
+            (&set_version("'8.0'", ", confirm: 'yes'"), "{code: 14}"),
+            (&set_version("'9.9'", ", confirm: true"), "{code: 4926900}"),
+            (&set_version("null", ", confirm: true"), "{code: 40414}"),
+            (&set_version("8.0", ", confirm: true"), "{code: 14}"),
+            (&set_version("'8.0'", ", confirm: true"), "{ok: 1.0}"),
+            (
+                &admin("{setParameter: 1, featureCompatibilityVersion: '8.2'}"),
+                "{code: 20}",
+            ),
+            (
+                &admin("{setClusterParameter: {defaultMaxTimeMS: {readOperations: 1}}}"),
+                "{ok: 1.0}",
+            ),
+            (&admin("{setClusterParameter: {x: {a: 1}}}"), "{code: 4}"),
+            (
+                &admin("{setClusterParameter: {changeStreams: {}, defaultMaxTimeMS: {}}}"),
+                "{code: 72}",
+            ),
+            (&admin("{setClusterParameter: null}"), "{code: 40414}"),
+            (&admin("{getClusterParameter: 'x'}"), "{code: 4}"),
+            (&admin("{getClusterParameter: []}"), "{code: 2}"),
+            (&admin("{getClusterParameter: 1}"), "{code: 14}"),
+        ],
+    );
+    drop(client);
+    server.stop();
+    let server = Server::start_on(folder.path(), &[]);
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[(
+            &admin("{getParameter: 1, featureCompatibilityVersion: 1}"),
+            "{featureCompatibilityVersion: {version: '8.0'}, ok: 1.0}",
+        )],
+    );
+    let reply = client.ok(&command(&admin(
+        "{getClusterParameter: 'defaultMaxTimeMS'}",
+    )));
+    assert!(reply.to_string().contains("readOperations"), "{reply:?}");
+    // Reads obey it, unless they state a limit of their own.
+    let docs: Vec<String> = (0..3000).map(|n| format!("{{_id: {n}}}")).collect();
+    client.ok(&command(&format!(
+        "{{insert: 'c', documents: [{}]}}",
+        docs.join(", ")
+    )));
+    let slow = "{aggregate: 'c', cursor: {}, pipeline: [{$match: {$expr: {$gt: [{$size: {$range: [0, 4000]}}, 0]}}}, {$count: 'n'}]";
+    script(
+        &mut client,
+        &[
+            (&format!("{slow}}}"), "{ok: 0.0, code: 50}"),
+            (&format!("{slow}, maxTimeMS: 60000}}"), "{ok: 1.0}"),
+        ],
+    );
+}
+
+#[test]
+fn what_tools_ask_of_the_server() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok(&command(
+        "{insert: 'c', documents: [{_id: 1, x: 1}, {_id: 2, x: 2}, {_id: 3, x: 3}]}",
+    ));
+    client.ok(&command("{createIndexes: 'c', indexes: [{key: {x: 1, y: 1}, name: 'xy'}, {key: {s: 1}, name: 's', sparse: true}]}"));
+    client.ok(&command("{insert: 'fs.chunks', documents: [{_id: 1, files_id: 7, n: 0, data: BinData(0, 'dGVz')}, {_id: 2, files_id: 7, n: 1, data: BinData(0, 'dA==')}, {_id: 3, files_id: 8, n: 1, data: BinData(0, 'dA==')}]}"));
+    let size = |rest: &str| format!("{{dataSize: 'test.c'{rest}}}");
+    script(
+        &mut client,
+        &[
+            (
+                &size(""),
+                "{numObjects: NumberLong('3'), estimate: false, ok: 1.0}",
+            ),
+            (
+                &size(", keyPattern: {x: 1}, min: {x: 2}, max: {x: 4}"),
+                "{numObjects: NumberLong('2')}",
+            ),
+            (
+                &size(", keyPattern: {x: 1}, min: {x: 3}, max: {x: 1}"),
+                "{numObjects: NumberLong('0'), size: NumberLong('0')}",
+            ),
+            (
+                &size(", maxObjects: 1"),
+                "{numObjects: NumberLong('2'), maxReached: true}",
+            ),
+            (&size(", min: {x: 1}"), "{code: 2}"),
+            (&size(", min: {z: 1}, max: {z: 2}"), "{code: 96}"),
+            (&size(", estimate: 'x'"), "{code: 14}"),
+            ("{dataSize: null}", "{code: 40414}"),
+            ("{dataSize: 'test'}", "{code: 73}"),
+            ("{dataSize: 'test.none'}", "{numObjects: NumberLong('0')}"),
+            // md5("test")
+            (
+                "{filemd5: 7}",
+                "{numChunks: 2, md5: '098f6bcd4621d373cade4e832627b4f6'}",
+            ),
+            ("{filemd5: 8}", "{code: 96}"),
+            ("{filemd5: 8, partialOk: true}", "{numChunks: 0}"),
+            (&admin("{lockInfo: 1}"), "{lockInfo: [], ok: 1.0}"),
+            (
+                &admin("{dropConnections: 1, hostAndPort: ['h:1']}"),
+                "{ok: 1.0}",
+            ),
+            (
+                &admin("{dropConnections: 1, hostAndPort: ['h:']}"),
+                "{code: 9}",
+            ),
+            (&admin("{dropConnections: 1}"), "{code: 40414}"),
+            (
+                "{compactStructuredEncryptionData: 'c', compactionTokens: {}}",
+                "{code: 6346807}",
+            ),
+            (
+                "{validateDBMetadata: 1, apiParameters: {version: '1', strict: true}, db: 'test'}",
+                "{apiVersionErrors: [{ns: 'test.c', code: 323, codeName: 'APIStrictError', errmsg: 'The index with name s is not allowed in API version 1.'}]}",
+            ),
+            (
+                "{validateDBMetadata: 1, apiParameters: {version: '1'}, db: 'test'}",
+                "{apiVersionErrors: []}",
+            ),
+            (
+                "{validateDBMetadata: 1, apiParameters: {strict: true}}",
+                "{code: 40414}",
+            ),
+            (
+                "{validateDBMetadata: 1, apiParameters: {version: '1', strict: null}}",
+                "{code: 14}",
+            ),
+            ("{reIndex: 'c'}", "{nIndexesWas: 3, nIndexes: 3, ok: 1.0}"),
+            ("{reIndex: 'none'}", "{code: 26}"),
+            (
+                "{validate: 'c'}",
+                "{valid: true, nrecords: 3, nIndexes: 3, repairMode: 'None'}",
+            ),
+            (
+                "{validate: 'c', repair: 'x'}",
+                "{valid: true, repaired: false, repairMode: 'FixErrors'}",
+            ),
+            (
+                "{validate: 'c', background: true, full: true}",
+                "{code: 72}",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn auto_compact_is_switched_on_and_off() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            (
+                &admin("{autoCompact: true, freeSpaceTargetMB: 5}"),
+                "{ok: 1.0}",
+            ),
+            (
+                &admin("{autoCompact: true, freeSpaceTargetMB: 5.9}"),
+                "{ok: 1.0}",
+            ),
+            (&admin("{autoCompact: true}"), "{code: 20}"),
+            (&admin("{autoCompact: false, runOnce: true}"), "{ok: 1.0}"),
+            (
+                &admin("{autoCompact: true, freeSpaceTargetMB: 0.9}"),
+                "{code: 2}",
+            ),
+            (&admin("{autoCompact: true, runOnce: 1}"), "{code: 14}"),
+            (&admin("{autoCompact: null}"), "{code: 40414}"),
+            (&admin("{autoCompact: 1}"), "{code: 14}"),
+        ],
+    );
+}
+
+#[test]
+fn parameters_are_shown_with_details() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            (
+                &admin("{getParameter: {showDetails: true}, journalCommitInterval: 1}"),
+                "{journalCommitInterval: {value: 100, settableAtRuntime: false, settableAtStartup: true}}",
+            ),
+            (
+                &admin("{getParameter: {allParameters: true, setAt: 'runtime'}}"),
+                "{quiet: false, journalCommitInterval: '(absent)'}",
+            ),
+            (
+                &admin("{getParameter: {allParameters: true, setAt: 'startup'}}"),
+                "{journalCommitInterval: 100}",
+            ),
+            (&admin("{getParameter: {setAt: 'x'}}"), "{code: 2}"),
+            (&admin("{getParameter: {setAt: 1}}"), "{code: 14}"),
+            (
+                &admin("{setParameter: 1, quiet: []}"),
+                "{was: false, ok: 1.0}",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn monitoring_finds_its_sections() {
+    let server = Server::start_with(&["--replSet", "rs"]);
+    let mut client = server.client();
+    client.ok(&command(&admin("{replSetInitiate: {}}")));
+    client.ok(&command("{create: 'capped', capped: true, size: 4096}"));
+    let status = client.ok(&command(&admin("{serverStatus: 1, mirroredReads: 1}")));
+    for section in [
+        "repl",
+        "opcountersRepl",
+        "locks",
+        "catalogStats",
+        "indexStats",
+        "queues",
+        "flowControl",
+        "electionMetrics",
+        "defaultRWConcern",
+        "security",
+        "wiredTiger",
+        "mirroredReads",
+    ] {
+        let value = status.get(section);
+        assert!(
+            matches!(value, Some(RawValue::Document(_))),
+            "{section}: {value:?}"
+        );
+    }
+    let Some(RawValue::Document(catalog)) = status.get("catalogStats") else {
+        panic!("no catalogStats");
+    };
+    assert_eq!(catalog.get("collections"), Some(RawValue::Int32(1)));
+    let sample = client.ok(&command(&admin("{getDiagnosticData: 1}")));
+    let Some(RawValue::Document(data)) = sample.get("data") else {
+        panic!("no data");
+    };
+    assert!(data.get("serverStatus").is_some() && data.get("replSetGetStatus").is_some());
+    let databases = client.ok(&command(&admin("{listDatabases: 1, nameOnly: true}")));
+    for name in ["admin", "config", "local"] {
+        assert!(databases.to_string().contains(name), "{databases:?}");
+    }
+}

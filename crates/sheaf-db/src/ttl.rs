@@ -22,7 +22,7 @@ use sheaf_bson::{DateTime, ErrorCode, RawDoc, Result, Value, doc};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::planner;
 use sheaf_query::planner::bounds::{Interval, OrderedIntervalList};
-use sheaf_query::planner::index_entry::IndexEntry;
+use sheaf_query::planner::index_entry::{IndexEntry, IndexKind};
 use sheaf_query::planner::solution::{QuerySolution, SolutionNode};
 
 use crate::collection::Collection;
@@ -203,7 +203,11 @@ struct Expiring {
 }
 
 impl Expiring {
+    /// `None` also for an index without an order by which old documents are found.
     fn of_index(collection: &Collection, index: &Index) -> Option<Expiring> {
+        if !matches!(index.entry().kind, IndexKind::Btree) {
+            return None;
+        }
         // A bucket expires when measurements at the end of its span have.
         let span = collection.options().timeseries();
         let span = span.map_or(0, |options| options.span_seconds);

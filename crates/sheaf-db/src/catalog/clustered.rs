@@ -26,9 +26,6 @@ use crate::catalog::duplicate_key::DuplicateKey;
 use crate::catalog::namespace::Namespace;
 use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
 
-/// Maximum `expireAfterSeconds` of a collection: in milliseconds it is still a long.
-const EXPIRY_SECONDS_MAX: f64 = 9_223_372_036_854_775.0;
-
 /// The clustered index of a collection. Its key is always `{_id: 1}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusteredIndex {
@@ -45,14 +42,18 @@ impl ClusteredIndex {
     ///
     /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse` for a missing field,
     /// `InvalidIndexSpecificationOption` for another key, 5979700 without `unique: true`, 5979704
-    /// for another version.
-    pub fn parse(value: RawValue<'_>) -> Result<ClusteredIndex> {
+    /// for another version, 5979703 for `true`. `None` for false and null.
+    pub fn parse(value: RawValue<'_>) -> Result<Option<ClusteredIndex>> {
         let spec = match value {
             RawValue::Document(spec) => spec,
+            RawValue::Null | RawValue::Undefined => return Ok(None),
             // The server's own collections once used this form.
-            RawValue::Boolean(_) => {
+            value if value.as_bool().is_some() || value.is_number() => {
+                if !value.is_truthy() {
+                    return Ok(None);
+                }
                 return Err(Error::new(
-                    ErrorCode::INVALID_OPTIONS,
+                    ErrorCode(5979703),
                     "'clusteredIndex' must be a document: {key: {_id: 1}, unique: true}",
                 ));
             }
@@ -61,6 +62,7 @@ impl ClusteredIndex {
         let (mut key, mut unique, mut name) = (None, None, None);
         for element in spec {
             match (element.key(), element.value()) {
+                ("key" | "unique" | "name" | "v", RawValue::Null | RawValue::Undefined) => {}
                 ("key", RawValue::Document(pattern)) => key = Some(pattern),
                 ("key", value) => {
                     return Err(wrong_type("create.clusteredIndex.key", value, "object"));
@@ -102,7 +104,7 @@ impl ClusteredIndex {
         }
         let name = name.unwrap_or(ID_INDEX_NAME);
         check_name(name)?;
-        Ok(ClusteredIndex::named(name))
+        Ok(Some(ClusteredIndex::named(name)))
     }
 
     /// Name in hints and `listIndexes`.
@@ -200,13 +202,24 @@ pub fn record_id_of_id(id: RawValue<'_>, collator: Option<&Collator>) -> RecordI
 /// Checks for options that cannot be combined with `clusteredIndex` or `expireAfterSeconds`.
 /// Errors: `InvalidOptions`.
 pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
-    let says = |name: &str| {
-        fields
-            .get(name)
-            .is_some_and(|value| !matches!(value, RawValue::Boolean(false)))
+    let given = |name: &str| {
+        let value = fields.get(name);
+        value.filter(|value| !matches!(value, RawValue::Null | RawValue::Undefined))
     };
-    if says("clusteredIndex") {
-        for other in ["capped", "size", "max", "idIndex", "timeseries", "viewOn"] {
+    let says = |name: &str| given(name).is_some_and(|value| value != RawValue::Boolean(false));
+    // As in MongoDB, even a false `clusteredIndex` excludes these.
+    if given("clusteredIndex").is_some() {
+        for (other, code) in [("viewOn", 6026500), ("capped", 6049200), ("max", 6049204)] {
+            if says(other) {
+                return Err(Error::new(
+                    ErrorCode(code),
+                    format!("'clusteredIndex' and '{other}' exclude each other"),
+                ));
+            }
+        }
+    }
+    if given("clusteredIndex").is_some_and(|value| value.is_truthy()) {
+        for other in ["size", "idIndex", "timeseries"] {
             if says(other) {
                 return Err(Error::new(
                     ErrorCode::INVALID_OPTIONS,
@@ -233,25 +246,47 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses a collection's `expireAfterSeconds`.
-/// Errors: `InvalidOptions`.
+/// Parses a collection's `expireAfterSeconds`: any number, whole as in other arguments.
+/// Errors: `TypeMismatch`; `InvalidOptions` for a negative one or one whose milliseconds do not fit
+/// 64 bits.
 pub(crate) fn collection_expiry(value: RawValue<'_>) -> Result<i64> {
-    let Some(seconds) = value.as_f64().filter(|_| value.is_number()) else {
-        return Err(wrong_type("expireAfterSeconds", value, "number or string"));
-    };
-    // Fractions are cut, NaN counts as 0.
-    let seconds = if seconds.is_nan() {
-        0.0
-    } else {
-        seconds.trunc()
-    };
-    if !(0.0..=EXPIRY_SECONDS_MAX).contains(&seconds) {
-        return Err(Error::new(
+    let seconds = whole_seconds(value)?;
+    match seconds.checked_mul(1000) {
+        Some(_) => Ok(seconds),
+        None => Err(Error::new(
             ErrorCode::INVALID_OPTIONS,
-            format!("'expireAfterSeconds' must be between 0 and {EXPIRY_SECONDS_MAX}, got {value}"),
-        ));
+            format!(
+                "'expireAfterSeconds' is too large: {seconds} seconds in milliseconds do not fit 64 bits"
+            ),
+        )),
     }
-    Ok(seconds as i64)
+}
+
+/// Parses `expireAfterSeconds` of collMod and create: fractions are cut off, NaN is 0.
+/// Errors: `TypeMismatch`; `InvalidOptions` for a negative number.
+pub(crate) fn whole_seconds(value: RawValue<'_>) -> Result<i64> {
+    let seconds = match value {
+        RawValue::Decimal128(decimal) => decimal.to_i64_saturating(),
+        value => match (value.as_i64_exact(), value.as_f64()) {
+            (Some(seconds), _) => seconds,
+            // `as` saturates, and makes 0 of NaN.
+            (None, Some(seconds)) => seconds as i64,
+            (None, None) => {
+                return Err(wrong_type(
+                    "expireAfterSeconds",
+                    value,
+                    "[long, int, decimal, double]",
+                ));
+            }
+        },
+    };
+    match seconds >= 0 {
+        true => Ok(seconds),
+        false => Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            format!("'expireAfterSeconds' cannot be less than 0, got {seconds}"),
+        )),
+    }
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -268,13 +303,21 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 fn check_version(value: RawValue<'_>) -> Result<()> {
-    match value.as_i64_exact() {
-        Some(2) => Ok(()),
-        Some(_) => Err(Error::new(
+    if !value.is_number() {
+        return Err(wrong_type("create.clusteredIndex.v", value, "int"));
+    }
+    let version = match value {
+        RawValue::Decimal128(decimal) => decimal.to_i64_saturating(),
+        value => value
+            .as_i64_exact()
+            .unwrap_or_else(|| value.as_f64().unwrap_or(0.0) as i64),
+    };
+    match version {
+        2 => Ok(()),
+        _ => Err(Error::new(
             ErrorCode(5979704),
             format!("the version 'v' of a clustered index must be 2, got {value}"),
         )),
-        None => Err(wrong_type("create.clusteredIndex.v", value, "int")),
     }
 }
 
@@ -289,11 +332,15 @@ mod tests {
             doc! {"key": {"_id": 1.0}, "unique": true, "v": 2, "name": "_id_"},
             doc! {"v": 2i64, "unique": 1, "name": "_id_", "key": {"_id": 1i64}},
         ] {
-            let parsed = ClusteredIndex::parse(RawValue::Document(spec.as_raw())).unwrap();
+            let parsed = ClusteredIndex::parse(RawValue::Document(spec.as_raw()))
+                .unwrap()
+                .unwrap();
             let shown = "{ v: 2, key: { _id: 1 }, name: \"_id_\", unique: true }";
             assert_eq!(parsed.to_doc().to_string(), shown, "{spec}");
             assert_eq!(
-                ClusteredIndex::parse(RawValue::Document(parsed.to_doc().as_raw())).unwrap(),
+                ClusteredIndex::parse(RawValue::Document(parsed.to_doc().as_raw()))
+                    .unwrap()
+                    .unwrap(),
                 parsed
             );
         }
@@ -331,14 +378,14 @@ mod tests {
                 .unwrap_err()
                 .code()
                 .0,
-            72
+            5979703
         );
         assert_eq!(
             ClusteredIndex::parse(RawValue::Int32(1))
                 .unwrap_err()
                 .code()
                 .0,
-            14
+            5979703
         );
     }
 

@@ -231,7 +231,7 @@ fn create_fault(random: &mut Random) -> (Vec<(String, String)>, i32) {
         2 => capped("size", odd(random, "number"), 14),
         3 => {
             let size = random.pick(&["0", "-1", "NumberLong('1125899906842625')", "-5.5"]);
-            capped("size", size.to_owned(), 51024)
+            capped("size", size.to_owned(), 2)
         }
         4 => capped("max", odd(random, "number"), 14),
         5 => capped("max", "NumberLong('2147483648')".into(), 2),

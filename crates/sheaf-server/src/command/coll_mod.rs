@@ -120,11 +120,5 @@ fn modify_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Err
             }
         }
     }
-    if on.is_some() != pipeline.is_some() {
-        return Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            "to change a view, specify both 'viewOn' and 'pipeline'",
-        ));
-    }
     cx.server.db.modify_view(&cx.op, namespace, on, pipeline)
 }

@@ -33,8 +33,17 @@ fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Err
     const NAME: &str = "create";
     let (mut on, mut pipeline) = ("", RawArray::EMPTY);
     let mut collation = CollationChoice::Unsaid;
+    let given = |name: &str| cx.arguments().any(|element| element.key() == name);
+    if given("clusteredIndex") {
+        return Err(Error::new(
+            ErrorCode(6026500),
+            "The 'clusteredIndex' option is not supported with views",
+        ));
+    }
     for element in cx.arguments() {
         match element.key() {
+            // As in MongoDB, limits and settings of storage are ignored for a view.
+            "capped" | "size" | "max" | "storageEngine" => {}
             "viewOn" => on = fields::string(NAME, &element)?,
             "pipeline" => pipeline = fields::array(NAME, &element)?,
             "collation" => collation = fields::collation(NAME, &element)?,

@@ -30,7 +30,7 @@ pub use validation::{Validation, ValidationAction, ValidationLevel};
 
 use crate::catalog::clustered::{ClusteredIndex, check_together, collection_expiry};
 use crate::catalog::namespace::Namespace;
-use crate::index::definition::IndexSpec;
+use crate::index::definition::{IndexSpec, storage_engine};
 use crate::system_names::is_internal_database;
 
 /// The options of a collection.
@@ -48,6 +48,10 @@ pub struct CollectionOptions {
     /// Seconds until a document expires, after the date in the `_id` of a clustered collection or
     /// after the time of a measurement.
     expire_after_seconds: Option<i64>,
+    /// Settings of MongoDB's engine, kept for tools.
+    storage_engine: Option<DocBuf>,
+    /// The same for the collection's indexes.
+    index_defaults: Option<DocBuf>,
 }
 
 impl PartialEq for CollectionOptions {
@@ -131,9 +135,19 @@ impl CollectionOptions {
                 self.validation = std::mem::take(&mut self.validation).with_action(action);
             }
             timeseries::NAME => self.timeseries = Some(timeseries::parse(value)?),
-            "clusteredIndex" => self.clustered = Some(ClusteredIndex::parse(value)?),
+            "clusteredIndex" => self.clustered = ClusteredIndex::parse(value)?,
             "expireAfterSeconds" => {
                 self.expire_after_seconds = Some(collection_expiry(value)?);
+            }
+            "storageEngine" => {
+                storage_engine::check("storageEngine", value)?;
+                self.storage_engine = value
+                    .as_document()
+                    .filter(|d| !d.is_empty())
+                    .map(|d| d.to_buf());
+            }
+            "indexOptionDefaults" => {
+                self.index_defaults = index_defaults(value)?;
             }
             _ => return Ok(false),
         }
@@ -148,6 +162,12 @@ impl CollectionOptions {
         }
         if self.keeps_images {
             images::append(&mut out);
+        }
+        if let Some(settings) = &self.storage_engine {
+            out.append_bson("storageEngine", settings);
+        }
+        if let Some(settings) = &self.index_defaults {
+            out.append_bson("indexOptionDefaults", settings);
         }
         self.validation.append(&mut out);
         if let Some(collator) = &self.collator {
@@ -265,17 +285,9 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         // A collection that the next start drops: only a server's own commands create them.
         ("temp", value) if value.is_number() || matches!(value, RawValue::Boolean(_)) => Ok(()),
         ("autoIndexId", value) if value.is_truthy() => Ok(()),
-        ("storageEngine" | "indexOptionDefaults", RawValue::Document(d)) if d.is_empty() => Ok(()),
-        ("storageEngine" | "indexOptionDefaults", value)
-            if !matches!(value, RawValue::Document(_)) =>
-        {
-            Err(wrong_type(format_args!("create.{option}"), value, "object"))
-        }
         (
             "temp"
             | "autoIndexId"
-            | "storageEngine"
-            | "indexOptionDefaults"
             | "viewOn"
             | "pipeline"
             | "encryptedFields"
@@ -288,6 +300,25 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         )),
         _ => Err(unknown_field(format_args!("create.{option}"))),
     }
+}
+
+/// Parses `indexOptionDefaults`: `{storageEngine: ...}`.
+/// Errors: `TypeMismatch`, `IDLUnknownField`, those of the settings.
+fn index_defaults(value: RawValue<'_>) -> Result<Option<DocBuf>> {
+    const NAME: &str = "create.indexOptionDefaults";
+    let RawValue::Document(defaults) = value else {
+        return Err(wrong_type(NAME, value, "object"));
+    };
+    for element in defaults {
+        match (element.key(), element.value()) {
+            ("storageEngine", RawValue::Null | RawValue::Undefined) => {}
+            ("storageEngine", settings) => {
+                storage_engine::check("indexOptionDefaults.storageEngine", settings)?;
+            }
+            (other, _) => return Err(unknown_field(format_args!("{NAME}.{other}"))),
+        }
+    }
+    Ok((!defaults.is_empty()).then(|| defaults.to_buf()))
 }
 
 fn check_id_index(spec: RawDoc<'_>, options: &CollectionOptions) -> Result<()> {
@@ -351,8 +382,8 @@ mod tests {
             (doc! {"capped": true, "max": 5}, 72),
             (doc! {"size": 4096}, 72),
             (doc! {"capped": false, "max": 5}, 72),
-            (doc! {"capped": true, "size": 0}, 51024),
-            (doc! {"capped": true, "size": (1i64 << 50) + 1}, 51024),
+            (doc! {"capped": true, "size": 0}, 2),
+            (doc! {"capped": true, "size": (1i64 << 50) + 1}, 2),
             (doc! {"capped": true, "size": "4096"}, 14),
             (doc! {"capped": true, "size": 4096, "max": 1i64 << 31}, 2),
             (doc! {"capped": "yes", "size": 4096}, 14),

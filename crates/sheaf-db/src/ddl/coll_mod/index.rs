@@ -10,11 +10,12 @@ use sheaf_bson::keystring::decode_record_id;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Result};
 
 use super::{CollMod, CollModResult, invalid};
+use crate::catalog::clustered::whole_seconds;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::clustered::means_clustered;
 use crate::ddl::indexes::{index_by_key, index_by_name};
-use crate::index::definition::{IndexSpec, expire_after_seconds};
+use crate::index::definition::IndexSpec;
 use crate::index::wildcard_keys::is_array_entry;
 use crate::index::{Index, IndexConstraints};
 use crate::op_context::OpContext;
@@ -92,10 +93,8 @@ impl<'a> IndexChange<'a> {
                 self.unique = true;
             }
             ("expireAfterSeconds", value) => {
-                self.expire_after_seconds = Some(
-                    expire_after_seconds(value)
-                        .map_err(|e| Error::new(ErrorCode::INVALID_OPTIONS, e.message()))?,
-                );
+                let seconds = whole_seconds(value)?;
+                self.expire_after_seconds = Some(seconds.min(i64::from(i32::MAX)));
             }
             (option, _) => {
                 return Err(unknown_field(format_args!("collMod.index.{option}")));
@@ -148,16 +147,14 @@ impl<'a> IndexChange<'a> {
                     "TTL indexes are single-field indexes, compound indexes do not support TTL",
                 ));
             }
+            // As in MongoDB a hashed index may have an expiry; it finds no old documents.
             if index
                 .spec()
                 .key
                 .iter()
-                .any(|field| !field.value().is_number())
+                .any(|field| field.key().contains("$**"))
             {
-                return Err(invalid(
-                    "only an ascending or descending index can be a TTL index: its key must be 1 \
-                     or -1",
-                ));
+                return Err(invalid("a wildcard index cannot be a TTL index"));
             }
             result.expire_after_seconds = Some((spec.expire_after_seconds, seconds));
             spec.expire_after_seconds = Some(seconds);

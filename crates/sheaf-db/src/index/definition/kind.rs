@@ -49,13 +49,6 @@ impl IndexSpec {
                 "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
             ));
         }
-        if hashed == 1 && self.expire_after_seconds.is_some() {
-            return Err(cannot_create(format!(
-                "a hashed index cannot be a TTL index: leave expireAfterSeconds out, or use a \
-                 regular index. Index spec: {}",
-                self.to_doc()
-            )));
-        }
         let projection = self.wildcard_projection.as_ref().map(DocBuf::as_raw);
         if wildcards == 0 {
             return match projection {

@@ -14,6 +14,7 @@ mod key_pattern;
 mod kind;
 mod parse;
 mod relation;
+pub(crate) mod storage_engine;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,6 @@ use sheaf_bson::{
 use crate::index::vector::VectorSpec;
 
 pub use key_pattern::{KEY_FIELDS_MAX, default_index_name};
-pub(crate) use parse::expire_after_seconds;
 pub use relation::SpecRelation;
 
 /// Maximum number of indexes of a collection, including the one on `_id`.
@@ -67,6 +67,8 @@ pub struct IndexSpec {
     pub collation: CollationChoice,
     /// Accepted and shown, without effect: every build runs concurrently with reads and writes.
     pub background: Option<bool>,
+    /// Settings of MongoDB's engine, kept for tools.
+    pub storage_engine: Option<DocBuf>,
     /// The collection is clustered by this index, or must be once created.
     pub clustered: bool,
     /// Set for a vector index, which only createSearchIndexes creates and the planner does not use.
@@ -90,6 +92,7 @@ impl IndexSpec {
             wildcard_projection: None,
             collation: CollationChoice::Unsaid,
             background: None,
+            storage_engine: None,
             clustered: false,
             vector: None,
         }
@@ -204,6 +207,9 @@ impl IndexSpec {
         }
         if let Some(collator) = self.collator() {
             out.append_bson("collation", &collator.collation().to_doc());
+        }
+        if let Some(settings) = &self.storage_engine {
+            out.append_bson("storageEngine", settings);
         }
         if let Some(vector) = &self.vector {
             out.append_bson(VECTOR, &vector.to_row());

@@ -6,6 +6,7 @@ use sheaf_bson::{
 };
 
 use super::key_pattern::check_key_pattern;
+use super::storage_engine;
 use super::{ID_INDEX_NAME, IndexSpec, ORIGINAL_SPEC, cannot_create};
 
 /// Maximum `expireAfterSeconds`.
@@ -120,7 +121,7 @@ impl IndexSpec {
     ) -> Result<()> {
         let (option, value) = (element.key(), element.value());
         let of_id = match option {
-            "key" | "name" | "v" | "ns" | "collation" => true,
+            "key" | "name" | "v" | "ns" | "collation" | "storageEngine" => true,
             "clustered" => is_id,
             "unique" => self.clustered,
             _ => false,
@@ -202,8 +203,14 @@ impl IndexSpec {
                 }
                 self.collation = CollationChoice::parse(spec)?;
             }
-            "storageEngine"
-            | "weights"
+            "storageEngine" => {
+                storage_engine::check("storageEngine", value)?;
+                self.storage_engine = value
+                    .as_document()
+                    .filter(|d| !d.is_empty())
+                    .map(|d| d.to_buf());
+            }
+            "weights"
             | "default_language"
             | "language_override"
             | "textIndexVersion"
@@ -248,7 +255,7 @@ fn flag(option: &str, value: RawValue<'_>) -> Result<bool> {
     }
 }
 
-pub(crate) fn expire_after_seconds(value: RawValue<'_>) -> Result<i64> {
+fn expire_after_seconds(value: RawValue<'_>) -> Result<i64> {
     let Some(seconds) = value.as_f64().filter(|_| value.is_number()) else {
         return Err(cannot_create(format!(
             "TTL index 'expireAfterSeconds' option must be numeric, but received a type of {}",

@@ -148,8 +148,27 @@ impl WriteUnitOfWork {
         stored: &Bytes,
         modified: Modified<'_>,
     ) -> Result<()> {
+        crate::write::document_rules::check_size(stored.len())?;
+        self.update_of_any_size(op, slot, id, old, base, stored, modified)
+    }
+
+    /// Like [`WriteUnitOfWork::update`], for the server's own documents, whose size the caller
+    /// bounds.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one document's change is all of these"
+    )]
+    pub(crate) fn update_of_any_size(
+        &mut self,
+        op: &StatementContext,
+        slot: Slot,
+        id: &RecordId,
+        old: RawDoc<'_>,
+        base: Option<&Bytes>,
+        stored: &Bytes,
+        modified: Modified<'_>,
+    ) -> Result<()> {
         let new = RawDoc::stored(stored)?;
-        crate::write::document_rules::check_size(new.len_bytes())?;
         capped::check_transaction(self, op, slot)?;
         self.check_document(op, slot, new, Some(old))?;
         let change = Change {

@@ -14,6 +14,10 @@ use crate::system_names::TRANSACTIONS_NAMESPACE;
 use crate::write::observer::StatementOutcome;
 use crate::write::unit::WriteUnitOfWork;
 
+/// Maximum size of a session's row, in bytes. Outcomes hold the `_id` of upserted documents and the
+/// documents that findAndModify returns, so a row may be larger than a client's document.
+const ROW_BYTES_MAX: usize = 48_000_000;
+
 impl WriteUnitOfWork {
     /// Writes the recorded outcomes of the unit to its session's row. The caller passes the result
     /// to the session after the commit.
@@ -30,6 +34,15 @@ impl WriteUnitOfWork {
             ));
         };
         let (doc, stored) = row.row_with(&remembered);
+        if doc.as_bytes().len() > ROW_BYTES_MAX {
+            return Err(Error::new(
+                ErrorCode::BSON_OBJECT_TOO_LARGE,
+                format!(
+                    "the outcomes of the statements with one txnNumber exceed {ROW_BYTES_MAX} bytes; \
+                     send fewer statements in one retryable write"
+                ),
+            ));
+        }
         // The row does not count towards the statement's documents.
         let stats = self.stats;
         let id = match stored {
@@ -38,7 +51,7 @@ impl WriteUnitOfWork {
                 let modified = Modified::Paths(&unchanged);
                 // No base: the row is not locked.
                 let new = doc.as_bytes().to_vec().into();
-                self.update(op, slot, &id, old.as_raw(), None, &new, modified)?;
+                self.update_of_any_size(op, slot, &id, old.as_raw(), None, &new, modified)?;
                 id
             }
             _ => self.insert(op, slot, Bytes::copy_from_slice(doc.as_bytes()))?,

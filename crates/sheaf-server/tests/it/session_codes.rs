@@ -295,3 +295,38 @@ fn cursors_belong_to_sessions_and_transactions() {
     ];
     run(&mut client, &rows);
 }
+
+/// The outcomes of a retryable write hold the ids that it upserted: together they may be larger
+/// than a document.
+#[test]
+fn outcomes_larger_than_a_document() {
+    let server = Server::start();
+    let mut client = server.client();
+    let upserts = ["a", "b"].map(|letter| {
+        let id = letter.repeat(8 << 20);
+        format!("{{q: {{_id: '{id}'}}, u: {{$set: {{x: 1}}}}, upsert: true}}")
+    });
+    for update in &upserts {
+        let number = "txnNumber: NumberLong('1')";
+        let at = upserts.iter().position(|one| one == update).unwrap();
+        let text = format!(
+            "{{update: 'c', updates: [{update}], {}, {number}, stmtIds: [{at}]}}",
+            lsid(1)
+        );
+        run(
+            &mut client,
+            &[
+                (
+                    text.clone(),
+                    "{ok: 1.0, n: 1, nModified: 0, writeErrors: '(absent)'}",
+                ),
+                // The retry returns the same and writes nothing.
+                (
+                    text,
+                    "{ok: 1.0, n: 1, nModified: 0, writeErrors: '(absent)'}",
+                ),
+            ],
+        );
+    }
+    run(&mut client, &[("{count: 'c'}".into(), "{n: 2}")]);
+}

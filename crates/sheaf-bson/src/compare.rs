@@ -118,7 +118,7 @@ pub fn compare_arrays(a: RawArray<'_>, b: RawArray<'_>) -> Ordering {
     elements(a.elements(), b.elements(), false, 0, ByBytes)
 }
 
-/// Compares two elements: rank, then name if `names` says so, then value.
+/// Compares two elements: rank, then name with [`FieldNames::Consider`], then value.
 pub fn compare_elements(a: RawElement<'_>, b: RawElement<'_>, names: FieldNames) -> Ordering {
     element(a, b, names == FieldNames::Consider, 0, ByBytes)
 }

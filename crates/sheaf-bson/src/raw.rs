@@ -120,7 +120,7 @@ impl<'a> RawDoc<'a> {
     }
 
     /// The document in bytes whose frame was checked before. Debug builds check it again; bytes that are
-    /// not a document read as the module says, without a panic.
+    /// not a document read as described in the module head, without a panic.
     #[inline]
     pub fn from_bytes_unchecked(bytes: &'a [u8]) -> RawDoc<'a> {
         debug_assert!(RawDoc::parse(bytes).is_ok(), "not a document: {bytes:?}");

@@ -227,7 +227,7 @@ def one_round(original, folder, rng, tally):
         tally[(verified, whole)] = tally.get((verified, whole), 0) + 1
         if whole is False and verified:
             torn = any("torn" in json.dumps(e).lower() or "cut" in e["msg"] for e in entries)
-            assert torn, ("data is missing and nobody said so", said)
+            assert torn, ("data is missing without an error", said)
         # Data that the damaged files still contain is saved.
         status, log = run(damaged, "--repair")
         if status == 0:

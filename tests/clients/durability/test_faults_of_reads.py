@@ -33,7 +33,7 @@ def test_reads_that_fail(shim, tmp_path):
                     faults.arm(READ, TREE, ERROR, EIO, skip=skip, times=1)
                     try:
                         assert query() == sums, name
-                        assert not faults.hits(), f"{name}: a read failed and nobody said so"
+                        assert not faults.hits(), f"{name}: a read failed without an error"
                     except OperationFailure as error:
                         failures += 1
                         assert error.code == FAILED and error.details["codeName"] == "OperationFailed", error.details
@@ -123,7 +123,7 @@ def test_temporary_files_that_fail(shim, tmp_path):
                         faults.arm(ops, TEMPORARY, action, error, skip=skip, times=1)
                         try:
                             assert run() == right[name], name
-                            assert not faults.hits(), f"{name}: a temporary file failed and nobody said so"
+                            assert not faults.hits(), f"{name}: a temporary file failed without an error"
                         except OperationFailure as failed:
                             assert faults.hits() and failed.code == code, (name, ops, error, failed.details)
                             hits += 1

@@ -71,7 +71,7 @@ const VARIANTS: &[(&str, &str)] = &[
 ];
 
 impl Locale {
-    /// Parses an ICU name. Errors: a message that says what is wrong with the name.
+    /// Parses an ICU name. Errors: a message that states why the name is invalid.
     pub fn parse(name: &str) -> Result<Locale, String> {
         let (base, keywords) = match name.split_once('@') {
             Some((base, keywords)) => (base, Some(keywords)),

@@ -119,9 +119,9 @@ fn explain_search(
 ) -> Result<(), Error> {
     let ExplainRequest { view, op, .. } = request;
     super::refuse_hint(request.hint.as_ref())?;
-    let mut behind = pipeline.clone();
-    behind.rest.source = PipelineSource::Collection;
-    let mut rest = PipelineExec::explained(&behind.rest.stages);
+    let mut following = pipeline.clone();
+    following.rest.source = PipelineSource::Collection;
+    let mut rest = PipelineExec::explained(&following.rest.stages);
     let mut found = None;
     let mut returned = 0;
     if request.verbosity >= Verbosity::ExecutionStats {
@@ -152,7 +152,7 @@ fn explain_search(
         out.append("executionTimeMillisEstimate", before.as_millis() as i64);
     }
     out.end();
-    append_stages((cx, request), &behind, &rest, before, out)?;
+    append_stages((cx, request), &following, &rest, before, out)?;
     out.end();
     Ok(())
 }
@@ -166,10 +166,10 @@ fn explain_drawn(
     sampled: Sampled,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let mut behind = pipeline.clone();
-    behind.rest.stages.remove(0);
+    let mut following = pipeline.clone();
+    following.rest.stages.remove(0);
     let executed = request.verbosity >= Verbosity::ExecutionStats;
-    let mut rest = PipelineExec::explained(&behind.rest.stages);
+    let mut rest = PipelineExec::explained(&following.rest.stages);
     let returned = sampled.found.len() as i64;
     if executed {
         let found = sampled.found.iter().map(|doc| doc.as_raw().to_buf());
@@ -198,7 +198,7 @@ fn explain_drawn(
         out.append("nReturned", returned);
     }
     out.end();
-    append_stages((cx, request), &behind, &rest, Default::default(), out)?;
+    append_stages((cx, request), &following, &rest, Default::default(), out)?;
     out.end();
     Ok(())
 }

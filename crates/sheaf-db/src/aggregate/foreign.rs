@@ -206,7 +206,7 @@ pub(super) struct Join {
     /// Stages of a view, before the equality; empty for a collection.
     in_front: Vec<Stage>,
     /// Stages after the equality.
-    behind: Vec<Stage>,
+    following: Vec<Stage>,
     /// The part of the pipeline that the find layer executes along with the equality, and the rest
     /// (if `in_front` is empty).
     split: OptimizedPipeline,
@@ -250,9 +250,9 @@ pub(super) fn open_join(
     let cx = cx.with_parse(request.context);
     let (ns, in_front) = resolve(&cx, request.from)?;
     let view = cx.view(op, &ns)?;
-    let mut behind = Vec::new();
+    let mut following = Vec::new();
     if !request.filter.is_empty() {
-        behind.push(match_stage(request.filter.clone(), &cx)?);
+        following.push(match_stage(request.filter.clone(), &cx)?);
     }
     if let Some(pipeline) = request.pipeline {
         if !matches!(pipeline.source, PipelineSource::Collection) {
@@ -261,10 +261,10 @@ pub(super) fn open_join(
                 "a pipeline that makes its own documents cannot be joined by fields",
             ));
         }
-        behind.extend(pipeline.stages.iter().cloned());
+        following.extend(pipeline.stages.iter().cloned());
     }
     let split = Pipeline {
-        stages: behind.clone(),
+        stages: following.clone(),
         ..Default::default()
     }
     .optimize();
@@ -282,7 +282,7 @@ pub(super) fn open_join(
         view,
         path: request.path.into(),
         in_front: in_front.unwrap_or_default(),
-        behind,
+        following,
         split,
         access,
         unfinished: None,
@@ -546,7 +546,7 @@ impl Join {
     fn probe_planned(&mut self, op: &OpContext, values: &[RawValue<'_>]) -> Result<Aggregate> {
         let mut stages = self.in_front.clone();
         stages.push(match_stage(equality_filter(&self.path, values), &self.cx)?);
-        stages.extend(self.behind.iter().cloned());
+        stages.extend(self.following.iter().cloned());
         let pipeline = Pipeline {
             stages,
             ..Default::default()

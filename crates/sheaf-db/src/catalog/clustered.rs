@@ -213,7 +213,9 @@ pub(crate) fn check_together(fields: RawDoc<'_>) -> Result<()> {
             if says(other) {
                 return Err(Error::new(
                     ErrorCode(code),
-                    format!("'clusteredIndex' and '{other}' exclude each other"),
+                    format!(
+                        "'clusteredIndex' cannot be combined with '{other}'; leave one of them out"
+                    ),
                 ));
             }
         }

@@ -17,7 +17,7 @@ pub struct AndSorted {
     target: Option<RecordId>,
     target_child: usize,
     /// Children that have not reached the target yet, the next one last.
-    behind: Vec<usize>,
+    lagging: Vec<usize>,
     done: bool,
 }
 
@@ -29,7 +29,7 @@ impl AndSorted {
             children,
             target: None,
             target_child: 0,
-            behind: Vec::new(),
+            lagging: Vec::new(),
             done: false,
         }
     }
@@ -37,7 +37,7 @@ impl AndSorted {
     fn aim(&mut self, target: RecordId, child: usize) {
         self.target = Some(target);
         self.target_child = child;
-        self.behind = (0..self.children.len())
+        self.lagging = (0..self.children.len())
             .rev()
             .filter(|other| *other != child)
             .collect();
@@ -49,7 +49,7 @@ impl PlanStage for AndSorted {
         if self.done {
             return Ok(StageState::Eof);
         }
-        let child = self.behind.last().copied().unwrap_or(0);
+        let child = self.lagging.last().copied().unwrap_or(0);
         let member = match self.children[child].work(cx)? {
             StageState::Advanced(member) => member,
             StageState::NeedTime => return Ok(StageState::NeedTime),
@@ -75,8 +75,8 @@ impl PlanStage for AndSorted {
             child, self.target_child,
             "the child that set the target is on it"
         );
-        self.behind.pop();
-        if !self.behind.is_empty() {
+        self.lagging.pop();
+        if !self.lagging.is_empty() {
             return Ok(StageState::NeedTime);
         }
         self.target = None;

@@ -256,7 +256,7 @@ impl Node {
         let state = self.stage.work(cx)?;
         debug_assert!(
             !(ended && matches!(state, StageState::Advanced(_))),
-            "{} gives a result after its end",
+            "{} returns a result after its end",
             self.stage.describe().stage
         );
         debug_assert!(

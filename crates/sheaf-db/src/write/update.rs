@@ -176,8 +176,8 @@ fn update_record(
                 update.prepare_returned(&updated)?;
                 let base = Some(&bytes);
                 let modified_by = modified.borrowed();
-                let stands = unit.update(op, slot, &record.id, now, base, &document, modified_by);
-                if let Err(error) = stands {
+                let written = unit.update(op, slot, &record.id, now, base, &document, modified_by);
+                if let Err(error) = written {
                     // Keeps the result for the next attempt.
                     first = Some(Applied::Changed { document, modified });
                     return Err(error);

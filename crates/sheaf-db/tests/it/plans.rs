@@ -18,7 +18,7 @@
 //!   summary {..} [..]            planSummary of the log line
 //! ```
 //!
-//! In a query the text "0..4" within an array stands for 0, 1, 2 and 3. Below a command is its
+//! In a query the text "0..4" within an array means 0, 1, 2 and 3. Below a command is its
 //! answer: the winning plan as explain shows it, an input below and to the right of the stage that
 //! reads it, and what was examined:
 //!

@@ -210,14 +210,14 @@ const KINDS: &[Kind] = &[
         let (name, argument) = (dice.of(OPERATORS), dice.of(NOT_DOCUMENTS));
         Bad::new(FAILED_TO_PARSE, format!("{{'{name}': {argument}}}"))
     }),
-    ("fields behind operators", |dice| {
+    ("fields after operators", |dice| {
         let (field, value) = (dice.of(&["a", "n", "x"]), dice.of(VALUES));
         Bad::new(
             FAILED_TO_PARSE,
             format!("{{$set: {{extra: 1}}, {field}: {value}}}"),
         )
     }),
-    ("operators behind fields", |dice| {
+    ("operators after fields", |dice| {
         let (name, value) = (dice.of(OPERATORS), dice.of(VALUES));
         Bad::new(
             DOLLAR_PREFIXED,

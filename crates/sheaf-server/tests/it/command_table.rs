@@ -124,7 +124,7 @@ fn columns_are_consistent() {
         let command = &row.command;
         let name = command.name;
         for name in std::iter::once(&name).chain(command.aliases) {
-            assert!(names.insert(*name), "{name} stands twice");
+            assert!(names.insert(*name), "{name} is listed twice");
             let found = find(name).expect("a row");
             assert!(std::ptr::eq(found, row), "{name}");
         }

@@ -322,8 +322,8 @@ fn below_the_reserve_only_puts_are_refused() {
     batch.delete(T, b"a");
     batch.delete(T, b"c");
     engine.apply(batch.clone(), Durability::Synced).unwrap();
-    // A small put in the same batch, which records the removal, is accepted too; a larger one is
-    // not.
+    // Nor are batches that also put keys, for records of the removals, but at most as many as they
+    // remove.
     let mut recorded = batch.clone();
     recorded.put(U, b"recorded", "t");
     engine.apply(recorded.clone(), Durability::Synced).unwrap();
@@ -549,8 +549,8 @@ fn an_incomplete_backup_is_never_opened() {
                     }
                     Err(error) => {
                         assert!(made.is_err(), "{fault:?}, {remains:?}: {error}");
-                        let is_told = matches!(error, StorageError::Unfinished { .. });
-                        assert!(is_told, "{fault:?}, {remains:?}: {error}");
+                        let is_reported = matches!(error, StorageError::Unfinished { .. });
+                        assert!(is_reported, "{fault:?}, {remains:?}: {error}");
                         let folder: Arc<dyn Folder> = Arc::new(found);
                         let verified = verify_files(&folder, &mut |_| {});
                         assert_eq!(verified, Err(error));

@@ -201,8 +201,8 @@ pub fn check_moves(view: &dyn Snapshot, table: TableId, rows: &Rows, moves: &[Mo
                 ),
                 Move::Suspend => unreachable!("done above"),
             };
-            let stands = found.then(|| (cursor.key(), cursor.value()));
-            assert_eq!(stands, expected.map(|(k, v)| (&k[..], &v[..])), "{step:?}");
+            let entry = found.then(|| (cursor.key(), cursor.value()));
+            assert_eq!(entry, expected.map(|(k, v)| (&k[..], &v[..])), "{step:?}");
             assert_eq!(cursor.valid(), found);
             at = expected.map(|(key, _)| &key[..]);
         }

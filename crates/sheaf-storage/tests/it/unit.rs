@@ -313,7 +313,7 @@ fn the_lock_table_removes_unneeded_entries() {
     let young = storage.begin().unwrap();
     drop(old);
     (100..1000).for_each(commit);
-    // Commits that the younger unit may need are kept; those that only the older one could need are
+    // Keys that the younger unit may need are kept; those that only the older one could need are
     // removed.
     let known = storage.lock_stats().known_keys;
     assert!((900..1000).contains(&known), "{known}");

@@ -11,7 +11,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/glossary.md",
 ];
 
-/// What stands between backticks in a line.
+/// The text between backticks in a line.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   transaction: reads a list, appends a number to a list; each number is unique ... commits
-//!   list 3, in the end: [7, 12, 4]   ──> who appended 7, then 12, then 4   (write after write)
-//!   somebody read [7, 12]            ──> after who appended 12             (read after write)
-//!                                    ──> before who appended 4             (write after read)
+//!   list 3, in the end: [7, 12, 4]   ──> appended in the order 7, 12, 4    (write after write)
+//!   a transaction read [7, 12]       ──> after the one that appended 12    (read after write)
+//!                                    ──> before the one that appended 4    (write after read)
 //! ```
 //!
 //! Elle's method (Kingsbury and Alvaro, 2020) with lists: reads reveal the order of writes, so the
@@ -438,7 +438,7 @@ fn histories_across_a_kill() {
             let running =
                 scope.spawn(move || run(server, "snapshot", 6, 100_000, round << 32, stop));
             std::thread::sleep(std::time::Duration::from_millis(300 + round * 37));
-            // SAFETY: the process is our own child, which nobody has waited for yet.
+            // SAFETY: the process is a child of this one and not yet waited for.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
             stop.store(true, Ordering::Relaxed);
             running.join().unwrap()

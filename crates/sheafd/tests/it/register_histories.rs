@@ -352,7 +352,7 @@ fn registers_across_a_kill() {
             std::thread::sleep(std::time::Duration::from_millis(
                 300 + round as u64 % 20 * 37,
             ));
-            // SAFETY: the process is our own child, which nobody has waited for yet.
+            // SAFETY: the process is a child of this one and not yet waited for.
             unsafe { libc::kill(running.pid() as i32, libc::SIGKILL) };
             stop.store(true, Ordering::Relaxed);
             clients.join().unwrap()

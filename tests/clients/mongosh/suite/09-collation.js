@@ -38,7 +38,7 @@ test('numbers within text compare as numbers with numericOrdering', () => {
   same(names(c.find().sort({ s: 1 }).collation({ locale: 'en_US', numericOrdering: true })),
     ['-2.1', '-10', '1', '2', '2.1', '2.2', '2.10', '2.20', '10', '20', '20.1']);
 });
-test('an index serves only text of its own collation', () => {
+test('an index serves text only with its collation', () => {
   const c = empty('coll');
   same(c.createIndex({ s: 1 }, { collation: insensitive }), 's_1');
   same(c.getIndexes()[1], { v: 2, key: { s: 1 }, name: 's_1', collation: whole({ strength: 2 }) });

@@ -27,10 +27,10 @@ test('create, list, drop', async () => {
 });
 
 test('createIndexes reports what it did', async () => {
-  const c = await ctx.empty('told');
-  const r = await ctx.db.command({ createIndexes: 'told', indexes: [{ key: { a: 1 }, name: 'a_1' }] });
+  const c = await ctx.empty('reported');
+  const r = await ctx.db.command({ createIndexes: 'reported', indexes: [{ key: { a: 1 }, name: 'a_1' }] });
   assert.deepEqual([r.numIndexesBefore, r.numIndexesAfter, r.createdCollectionAutomatically, r.ok], [1, 2, true, 1]);
-  const again = await ctx.db.command({ createIndexes: 'told', indexes: [{ key: { a: 1 }, name: 'a_1' }] });
+  const again = await ctx.db.command({ createIndexes: 'reported', indexes: [{ key: { a: 1 }, name: 'a_1' }] });
   assert.deepEqual([again.numIndexesBefore, again.numIndexesAfter], [2, 2]);
   assert.equal(again.note, 'all indexes already exist');
   assert.equal(await c.countDocuments(), 0);

@@ -253,7 +253,7 @@ fn options(db: &str, watched: Watched, spec: RawDoc<'_>) -> Result<StreamOptions
     Ok(options)
 }
 
-/// A boolean, which a number does not stand for.
+/// A boolean; numbers are not accepted.
 fn flag(element: &RawElement<'_>) -> Result<bool, Error> {
     match element.value() {
         RawValue::Boolean(set) => Ok(set),

@@ -275,7 +275,7 @@ fn kill(
     birth: u32,
     run: Run,
 ) -> Result<()> {
-    let more = "a table has more pages than its record says";
+    let more = "a table has more pages than its record states";
     let known = record.release(run.len);
     known.ok_or_else(|| out.store.corrupt(run.start * GRANULE, more))?;
     dead.push((birth, run));

@@ -62,6 +62,11 @@ impl Db {
         Timestamp::from_u64(self.clock().last.load(Ordering::Acquire))
     }
 
+    /// `$$CLUSTER_TIME`; `None` without an oplog, as outside of a replica set.
+    pub fn cluster_time_of_expressions(&self) -> Option<Timestamp> {
+        self.oplog().is_on().then(|| self.cluster_time())
+    }
+
     /// Everything committed up to this time is readable: `operationTime`.
     pub fn operation_time(&self) -> Timestamp {
         self.oplog().visible()

@@ -173,6 +173,7 @@ impl Db {
                 return Ok(ReadView {
                     collection: collection.cloned(),
                     snapshot,
+                    cluster_time: self.cluster_time_of_expressions(),
                 });
             }
         }

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
 use sheaf_query::planner::solution::QuerySolution;
 use sheaf_query::projection::Metadata;
@@ -27,9 +26,8 @@ use crate::result_source::ResultSource;
 /// `$$NOW` is the system clock.
 /// Errors: those of [`CanonicalQuery::with_context`].
 pub fn canonicalize(view: &ReadView, spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
-    let collator = view.collator(&spec.collation);
     let context = ParseContext {
-        variables: VariableScope::new(DateTime::now()).with_collator(collator),
+        variables: view.variables(DateTime::now(), &spec.collation),
     };
     CanonicalQuery::with_context(spec, &context)
 }

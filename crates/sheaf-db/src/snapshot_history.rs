@@ -237,6 +237,7 @@ impl Db {
             ReadView {
                 collection: one.catalog.collection(ns).cloned(),
                 snapshot: one.snapshot.clone(),
+                cluster_time: self.cluster_time_of_expressions(),
             }
         });
         drop(kept);

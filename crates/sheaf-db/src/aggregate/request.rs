@@ -68,7 +68,9 @@ impl PreparedPipeline {
                 (view.collator(&request.collation), Some(view))
             }
         };
-        let mut variables = VariableScope::new(DateTime::now()).with_collator(collator);
+        let mut variables = VariableScope::new(DateTime::now())
+            .with_collator(collator)
+            .with_cluster_time(db.cluster_time_of_expressions());
         if let Some(vars) = request.let_vars {
             variables = variables.with_let(vars)?;
         }

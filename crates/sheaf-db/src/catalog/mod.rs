@@ -32,7 +32,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sheaf_bson::{CollationChoice, Collator, Result};
+use sheaf_bson::{CollationChoice, Collator, DateTime, Result, Timestamp};
+use sheaf_query::expression::VariableScope;
 use sheaf_query::planner::index_entry::MultikeyPaths;
 use sheaf_storage::{CommitSeq, Durability, Snapshot, Storage, StorageTransaction, TableId};
 
@@ -60,6 +61,8 @@ pub struct ReadView {
     pub collection: Option<Arc<Collection>>,
     /// The storage snapshot.
     pub snapshot: Arc<dyn Snapshot>,
+    /// `$$CLUSTER_TIME` of a statement that reads this view; `None` without an oplog.
+    pub cluster_time: Option<Timestamp>,
 }
 
 impl ReadView {
@@ -69,6 +72,13 @@ impl ReadView {
             Some(collection) => self.snapshot.len(collection.table()).into_client_error(),
             None => Ok(0),
         }
+    }
+
+    /// The constants of a statement on this view: the collation, `$$NOW` and `$$CLUSTER_TIME`.
+    pub fn variables(&self, now: DateTime, collation: &CollationChoice) -> VariableScope {
+        VariableScope::new(now)
+            .with_collator(self.collator(collation))
+            .with_cluster_time(self.cluster_time)
     }
 
     /// Collation of an operation with this choice; by default, the collection's.

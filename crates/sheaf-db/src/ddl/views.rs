@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::{
-    ArrayBuf, CollationChoice, Collator, DateTime, Error, ErrorCode, RawArray, Result,
+    ArrayBuf, CollationChoice, Collator, DateTime, Error, ErrorCode, RawArray, Result, Timestamp,
 };
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
@@ -27,7 +27,10 @@ const VIEW_PIPELINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn parsed(pipeline: RawArray<'_>) -> Result<Pipeline> {
     let context = ParseContext {
-        variables: VariableScope::new(DateTime::now()).with_deferred_errors(),
+        // The values are those of a statement that reads the view.
+        variables: VariableScope::new(DateTime::now())
+            .with_cluster_time(Some(Timestamp::default()))
+            .with_deferred_errors(),
     };
     let parsed = Pipeline::parse(pipeline, &context)?;
     let search = match parsed.source {

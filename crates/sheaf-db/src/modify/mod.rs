@@ -19,7 +19,6 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
-use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{MatchDetails, MatchExpression, ParseContext};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::projection::{MetaField, Metadata, Projection};
@@ -142,8 +141,7 @@ pub(crate) fn parse_context(
     now: DateTime,
     view: &ReadView,
 ) -> Result<ParseContext, Error> {
-    let collator = view.collator(&spec.collation);
-    let mut variables = VariableScope::new(now).with_collator(collator);
+    let mut variables = view.variables(now, &spec.collation);
     if let Some(vars) = spec.let_vars {
         variables = variables.with_let(vars)?;
     }

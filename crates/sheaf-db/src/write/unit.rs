@@ -299,6 +299,7 @@ impl WriteUnitOfWork {
         ReadView {
             collection: Some(self.collection(slot).clone()),
             snapshot: self.storage.reader(),
+            cluster_time: self.db.cluster_time_of_expressions(),
         }
     }
 
@@ -307,6 +308,7 @@ impl WriteUnitOfWork {
         ReadView {
             collection: None,
             snapshot: self.storage.reader(),
+            cluster_time: self.db.cluster_time_of_expressions(),
         }
     }
 

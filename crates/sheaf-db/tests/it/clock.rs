@@ -94,7 +94,11 @@ fn the_clock() {
     assert!(next > received && !db.newest_is(received));
 
     // With the oplog on, the entries have these times.
+    // Expressions read the cluster time only with an oplog.
+    assert_eq!(db.read_view(&ns("c")).unwrap().cluster_time, None);
     db.turn_oplog_on(&op).unwrap();
+    let inserted = insert(&db, 1000);
+    assert_eq!(db.read_view(&ns("c")).unwrap().cluster_time, Some(inserted));
     let on = db.operation_time();
     assert!(on > next);
     let logged = insert(&db, 9);

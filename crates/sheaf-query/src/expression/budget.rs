@@ -35,7 +35,7 @@ const STEPS_MAX: u64 = if cfg!(test) {
 pub(super) const STEPS_BETWEEN_CHECKS: u64 = 1024;
 
 /// Bytes of a value that count as one step.
-const BYTES_A_STEP: usize = 256;
+pub(super) const BYTES_A_STEP: usize = 256;
 
 thread_local! {
     /// Steps of the evaluation on this thread. A thread runs one evaluation at a time.

@@ -211,6 +211,8 @@ pub(super) fn regex_find_all<'e>(
         let mut searcher = regex.searcher();
         while let Some(groups) = searcher.captures_at(text, start)? {
             budget::step()?;
+            // Each search validates the rest of the text.
+            budget::steps((text.len() - start) as u64 / budget::BYTES_A_STEP as u64)?;
             let (begin, end) = groups.first().copied().flatten().unwrap_or((start, start));
             let (doc, index) = found(text, &groups, counted, passed);
             out.push(doc.as_raw());

@@ -99,8 +99,8 @@ impl VariableScope {
     }
 
     /// Sets `$$CLUSTER_TIME`. Without it, a reference to the variable is an error.
-    pub fn with_cluster_time(mut self, time: Timestamp) -> VariableScope {
-        self.cluster_time = Some(time);
+    pub fn with_cluster_time(mut self, time: Option<Timestamp>) -> VariableScope {
+        self.cluster_time = time;
         self
     }
 

@@ -124,7 +124,7 @@ fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdic
             };
             let scope = VariableScope::new(sheaf_bson::DateTime(0));
             let context = sheaf_query::matcher::ParseContext {
-                variables: scope.with_cluster_time(sheaf_bson::Timestamp::default()),
+                variables: scope.with_cluster_time(Some(sheaf_bson::Timestamp::default())),
                 ..Default::default()
             };
             let parsed = pipeline::Pipeline::parse(stages, &context);

@@ -118,7 +118,7 @@ pub fn run(
         }
     }
     let followers = followers.finish();
-    let parse = super::parse_context(request.let_vars, None)?;
+    let parse = super::parse_context(cx, request.let_vars, None)?;
     let pipeline = Pipeline::parse(followers.as_raw(), &parse)?;
     let context = AggregateContext::new(
         &cx.server.db,

@@ -285,7 +285,7 @@ fn run_collectionless(
     request: Request<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let parse = parse_context(request.let_vars, request.collation.resolve(None))?;
+    let parse = parse_context(cx, request.let_vars, request.collation.resolve(None))?;
     let pipeline = Pipeline::parse(request.pipeline, &parse)?.optimize();
     let documents = match &pipeline.rest.source {
         PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
@@ -332,10 +332,13 @@ fn run_collectionless(
 }
 
 fn parse_context(
+    cx: &CommandContext<'_>,
     let_vars: Option<RawDoc<'_>>,
     collator: Option<Arc<Collator>>,
 ) -> Result<ParseContext, Error> {
-    let mut variables = VariableScope::new(DateTime::now()).with_collator(collator);
+    let mut variables = VariableScope::new(DateTime::now())
+        .with_collator(collator)
+        .with_cluster_time(cx.server.db.cluster_time_of_expressions());
     if let Some(vars) = let_vars {
         variables = variables.with_let(vars)?;
     }

@@ -12,6 +12,7 @@ use crate::auto_compact::AutoCompact;
 use crate::cluster_parameters::ClusterParameters;
 use crate::command;
 use crate::control::Control;
+use crate::fail_points::FailPoints;
 use crate::feature_compatibility::FeatureCompatibility;
 use crate::jobs::Jobs;
 use crate::log::Log;
@@ -63,6 +64,7 @@ impl Server {
             cluster_parameters,
             feature_compatibility,
             write_gate,
+            fail_points: FailPoints::default(),
             auto_compact: AutoCompact::default(),
             repl,
             rw_concern,
@@ -88,6 +90,7 @@ impl Server {
             settings,
         });
         server.parameters_changed()?;
+        server.log_primary();
         Ok(server)
     }
 }

@@ -32,6 +32,8 @@ pub enum Answered {
     Exhaust,
     /// Nothing: the connection must be closed, since its command failed on a broken invariant.
     Close,
+    /// Nothing, not even the reply: the connection must be closed.
+    Drop,
 }
 
 /// The commands of one client.
@@ -78,6 +80,10 @@ impl Session {
             let mut body = begin();
             command::dispatch(&self.server, &mut self.state, request, &mut body).map(|()| body)
         });
+        if self.state.drops {
+            self.state.drops = false;
+            return (begin(), Answered::Drop);
+        }
         match done {
             Ok(Ok(mut body)) => {
                 self.append_times(&mut body);

@@ -24,6 +24,8 @@ pub struct ConnectionState {
     pub exhaust: bool,
     /// The current reply follows another of the same stream.
     pub follows: bool,
+    /// Set by a fail point: the connection is closed without a reply.
+    pub drops: bool,
     /// Freed when the reply has been sent.
     pub deferred_drops: DeferredDrops,
 }
@@ -39,6 +41,7 @@ impl ConnectionState {
             has_session: false,
             exhaust: false,
             follows: false,
+            drops: false,
             deferred_drops: DeferredDrops::default(),
         }
     }

@@ -22,6 +22,7 @@ pub mod command_facts;
 pub mod connection;
 pub mod control;
 pub mod engine;
+pub mod fail_points;
 pub mod feature_compatibility;
 pub mod guard;
 pub mod host;

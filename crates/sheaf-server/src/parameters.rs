@@ -131,7 +131,7 @@ parameters! {
     SerializableTransactionsByDefault = "serializableTransactionsByDefault": Type::Bool, 0, true;
     /// Less logging.
     Quiet = "quiet": Type::Bool, 0, true;
-    /// Commands for tests; there are none.
+    /// Commands for tests: `configureFailPoint`.
     EnableTestCommands = "enableTestCommands": Type::Bool, 0, false;
 }
 
@@ -330,8 +330,8 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
     match row.value {
         Type::Bool => match value {
             RawValue::Boolean(b) => Ok(u64::from(b)),
-            RawValue::String("true") => Ok(1),
-            RawValue::String("false") => Ok(0),
+            RawValue::String("true" | "1") => Ok(1),
+            RawValue::String("false" | "0") => Ok(0),
             RawValue::String(_) => Err(type_error(name, "a boolean", value)),
             // As in MongoDB, any other value by its truth.
             value => Ok(u64::from(value.is_truthy())),

@@ -13,6 +13,7 @@ use sheaf_wire::CompressorSet;
 use crate::auto_compact::AutoCompact;
 use crate::cluster_parameters::ClusterParameters;
 use crate::control::Control;
+use crate::fail_points::FailPoints;
 use crate::feature_compatibility::FeatureCompatibility;
 use crate::jobs::Jobs;
 use crate::log::{Component, Log, events};
@@ -47,6 +48,8 @@ pub struct Server {
     pub cluster_parameters: ClusterParameters,
     /// The feature compatibility version.
     pub feature_compatibility: FeatureCompatibility,
+    /// Fail points of tests.
+    pub fail_points: FailPoints,
     /// Blocks writes.
     pub write_gate: WriteGate,
     /// Compaction in the background.
@@ -98,6 +101,21 @@ impl Server {
             .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);
         self.jobs.periods_changed();
         Ok(())
+    }
+
+    /// Logs that this member of a replica set takes writes, by the event that tools wait for.
+    pub fn log_primary(&self) {
+        if self.repl.as_ref().is_none_or(|set| set.config().is_none()) {
+            return;
+        }
+        self.log.info(
+            Component::Replication,
+            21331,
+            "Transition to primary complete; database writes are now permitted",
+            |attr| {
+                attr.append("term", sheaf_db::oplog::Term::FIRST.0);
+            },
+        );
     }
 
     /// Size of the file system that holds the data, and how much of it is used.

@@ -37,6 +37,9 @@ impl ConnectionHandler for Handler {
         let (body, next) = self
             .0
             .answer(&Request::of_message(request), || reply.take_body());
+        if next == Answered::Drop {
+            return Next::Close;
+        }
         reply.put_body(body);
         follow(next)
     }
@@ -49,6 +52,9 @@ impl ConnectionHandler for Handler {
         let (body, next) = self
             .0
             .answer_next(&Request::of_message(request), || reply.take_body());
+        if next == Answered::Drop {
+            return Next::Close;
+        }
         reply.put_body(body);
         follow(next)
     }
@@ -58,6 +64,6 @@ fn follow(answered: Answered) -> Next {
     match answered {
         Answered::Reply => Next::Reply,
         Answered::Exhaust => Next::Exhaust,
-        Answered::Close => Next::Close,
+        Answered::Close | Answered::Drop => Next::Close,
     }
 }

@@ -17,7 +17,8 @@ use super::fields::unknown_field;
 use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
 use super::{
-    Command, Kind, Request, Row, Run, api_version, cluster_time, find, write_admission, write_reply,
+    Command, Kind, Request, Row, Run, api_version, cluster_time, failing, find, write_admission,
+    write_reply,
 };
 use crate::command_facts::{Database, InTransaction, MaxTime, Names, UnknownArguments, Waits};
 use crate::connection::ConnectionState;
@@ -55,6 +56,10 @@ pub fn dispatch(
         &generic,
         server.cluster_parameters.default_max_time(),
     );
+    let failure = match server.fail_points.is_any_on() {
+        true => failing::before(server, connection, command, request.name, &generic)?,
+        false => None,
+    };
     let numbered = generic.transaction.check(command, db, body, &generic)?;
     let transaction = match numbered {
         Numbered::Statement(arguments) => Some(arguments),
@@ -106,6 +111,9 @@ pub fn dispatch(
     };
     observe::finished(&finished, &server.metrics, &server.profiler, &server.log);
     result?;
+    if let Some(failure) = &failure {
+        failing::after(failure, reply);
+    }
     reply.append("ok", ok);
     Ok(())
 }
@@ -362,6 +370,9 @@ fn run_retryable(
     let row = server
         .sessions
         .begin_retryable(&server.db, &session, &mut record, &cx.op, number)?;
+    if server.fail_points.is_any_on() {
+        failing::transactional_write(cx)?;
+    }
     let origin = session.origin(number);
     cx.op = cx.op.clone().as_session_write(SessionWrite { origin, row });
     session.set_running(Some(cx.op.clone()));

@@ -45,6 +45,7 @@ mod drop_connections;
 mod drop_database;
 mod drop_indexes;
 mod explain;
+mod failing;
 pub mod fields;
 mod filemd5;
 mod find;

@@ -42,7 +42,9 @@ fn own_address(cx: &CommandContext<'_>) -> String {
 pub fn initiate(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let config = first_document(cx)?;
-    set(cx)?.initiate(&cx.server.db, &cx.op, config, &own_address(cx))
+    set(cx)?.initiate(&cx.server.db, &cx.op, config, &own_address(cx))?;
+    cx.server.log_primary();
+    Ok(())
 }
 
 /// Runs `replSetReconfig`.

@@ -11,6 +11,7 @@ mod command_table;
 mod compact;
 mod differential;
 mod explained;
+mod fail_points;
 mod idle_cursors;
 mod in_process;
 mod manual;

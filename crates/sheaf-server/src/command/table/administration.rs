@@ -2,8 +2,8 @@
 
 use super::Row;
 use crate::command::{
-    auto_compact, cluster_parameter, compact_structured_encryption_data, drop_connections, fsync,
-    re_index, set_feature_compatibility_version, set_user_write_block_mode,
+    auto_compact, cluster_parameter, compact_structured_encryption_data, drop_connections, failing,
+    fsync, re_index, set_feature_compatibility_version, set_user_write_block_mode,
 };
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Admin, Diagnostic};
@@ -276,6 +276,35 @@ pub(super) static ADMINISTRATION: &[Row] = &[
             max_time: MaxTime::Limit,
             sequences: &[],
             changes_catalog: true,
+            counts_as: CountsAs::Command,
+            explained: None,
+            compressible: true,
+            only_replies: false,
+            unknown_arguments: UnknownArguments::Refused,
+            api_v1: ApiV1::Outside,
+        },
+    },
+    Row {
+        run: failing::configure,
+        command: Command {
+            name: "configureFailPoint",
+            aliases: &[],
+            kind: Admin,
+            database: Database::Admin,
+            help: "Makes commands fail, for tests (with enableTestCommands)",
+            compat: Differs("failCommand, onPrimaryTransactionalWrite and maxTimeAlwaysTimeOut"),
+            privileges: All(&[(Action::AnyAction, Cluster)]),
+            sensitive: &[],
+            collection: Nothing,
+            target: Target::Collection,
+            transaction: InTransaction::Refused,
+            retryable: false,
+            read_concern: ReadConcern::LOCAL,
+            write_concern: Waits::Not,
+            bypasses_validation: false,
+            max_time: MaxTime::Limit,
+            sequences: &[],
+            changes_catalog: false,
             counts_as: CountsAs::Command,
             explained: None,
             compressible: true,

@@ -215,8 +215,8 @@ pub enum LeafArrayBehavior {
 pub struct PathItem<'a> {
     /// The element, with the key it has in its parent. `None` is "missing".
     pub element: Option<RawElement<'a>>,
-    /// The position in the outermost traversed array, if any. The positional operator `$` refers to
-    /// it.
+    /// The position in the outermost array that was traversed, if any; a position that the path
+    /// names does not count. The positional operator `$` refers to it.
     pub array_index: Option<u32>,
 }
 
@@ -347,6 +347,8 @@ impl Traversal<'_> {
     {
         let position = self.path.part_index(at);
         for (i, item) in array.elements().enumerate() {
+            // A position that the path itself names is not one that was found.
+            let named = outer;
             let outer = outer.or(Some(i as u32));
             let document = match item.element_type() {
                 ElementType::Document => item.value().as_document(),
@@ -361,14 +363,14 @@ impl Traversal<'_> {
             if at + 1 == self.path.len() {
                 visit(PathItem {
                     element: Some(item),
-                    array_index: outer,
+                    array_index: named,
                 })?;
             } else if let Some(inner) = document {
-                self.document(inner, at + 1, outer, visit)?;
+                self.document(inner, at + 1, named, visit)?;
             } else if item.element_type() == ElementType::Array
                 && let RawValue::Array(inner) = item.value()
             {
-                self.array(inner, at + 1, outer, visit)?;
+                self.array(inner, at + 1, named, visit)?;
             }
         }
         ControlFlow::Continue(())

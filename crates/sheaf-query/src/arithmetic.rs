@@ -77,6 +77,25 @@ impl Number {
         }
     }
 
+    /// As a long, as MongoDB reads a number for which it wants an integer: a double without its
+    /// fraction, a decimal rounded half to even, the nearest long for a number beyond it, 0 for NaN.
+    pub fn saturating_i64(self) -> i64 {
+        match self {
+            Number::Int(n) => i64::from(n),
+            Number::Long(n) => n,
+            Number::Double(x) => x as i64,
+            Number::Decimal(d) => {
+                let (_, _, exponent) = d.decompose();
+                let whole = match exponent < 0 {
+                    true => decimal::quantize(d, 0, Rounding::HalfEven),
+                    false => d,
+                };
+                let exact = RawValue::Decimal128(whole).as_i64_exact();
+                exact.unwrap_or_else(|| whole.to_f64() as i64)
+            }
+        }
+    }
+
     /// An int or a long, as a long; `None` for the other types.
     pub fn as_integer(self) -> Option<i64> {
         match self {
@@ -320,6 +339,24 @@ mod tests {
         assert_eq!(Int(65536).times(Int(65536)), Long(1 << 32));
         assert_eq!(Double(0.1).plus(dec("0.2")), dec("0.300000000000000"));
         assert_eq!(Long(7).times(dec("1.10")), dec("7.70"));
+    }
+
+    #[test]
+    fn read_as_an_integer() {
+        for (number, whole) in [
+            (Number::Double(1.9), 1),
+            (Number::Double(-1.9), -1),
+            (Number::Double(f64::NAN), 0),
+            (Number::Double(1e300), i64::MAX),
+            (dec("1.5"), 2),
+            (dec("2.5"), 2),
+            (dec("0.51"), 1),
+            (dec("-1E+40"), i64::MIN),
+            (dec("1E+3"), 1000),
+            (dec("NaN"), 0),
+        ] {
+            assert_eq!(number.saturating_i64(), whole, "{number:?}");
+        }
     }
 
     #[test]

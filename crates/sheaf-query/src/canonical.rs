@@ -97,6 +97,18 @@ impl Hint {
     }
 }
 
+/// Whether `$expr` is a part of the filter.
+fn uses_expr(filter: &MatchExpression) -> bool {
+    match filter {
+        MatchExpression::And(children)
+        | MatchExpression::Or(children)
+        | MatchExpression::Nor(children) => children.iter().any(uses_expr),
+        MatchExpression::Not(child) => uses_expr(child),
+        MatchExpression::Expr(_) => true,
+        _ => false,
+    }
+}
+
 /// A find in normal form. Immutable, shared by all candidate plans.
 #[derive(Debug, Clone)]
 pub struct CanonicalQuery {
@@ -174,6 +186,16 @@ impl CanonicalQuery {
             false if spec.inclusion => Some(parse_inclusion(projection_doc, context)?),
             false => Some(Projection::parse(projection_doc, context)?),
         };
+        if projection
+            .as_ref()
+            .is_some_and(Projection::needs_match_details)
+            && uses_expr(&filter)
+        {
+            return Err(Error::new(
+                ErrorCode::QUERY_FEATURE_NOT_ALLOWED,
+                "$expr is not allowed with a positional projection: it does not determine an element",
+            ));
+        }
         let projection = match projection {
             Some(projection) if spec.show_record_id => Some(projection.with_record_id()),
             other => other,

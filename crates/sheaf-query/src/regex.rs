@@ -90,10 +90,10 @@ pub fn normalize_options(options: &str) -> Result<String, Error> {
 impl CompiledRegex {
     /// Compiles `pattern` with options from `imsxu`, in any order.
     ///
-    /// Errors: BadValue for a NUL in pattern or options, 51091 for a pattern that is too long or
+    /// Errors: BadValue for a NUL in the pattern, 51091 for a pattern that is too long or
     /// invalid, 51108 for an unknown option.
     pub fn new(pattern: &str, options: &str) -> Result<CompiledRegex, Error> {
-        if pattern.contains('\0') || options.contains('\0') {
+        if pattern.contains('\0') {
             return Err(Error::bad_value(
                 "Regular expression cannot contain an embedded null byte",
             ));

@@ -1,10 +1,11 @@
 //! State shared by a pipeline and its sub-pipelines.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_query::matcher::ParseContext;
 
 use super::environment::DbEnvironment;
@@ -33,6 +34,22 @@ struct Shared {
     views: Mutex<Vec<(Namespace, ReadView)>>,
     foreign_keys_examined: AtomicU64,
     foreign_docs_examined: AtomicU64,
+    first_stages: OnceLock<Arc<dyn FirstStages>>,
+}
+
+/// Generates the documents of the first stages that describe a collection or the server, such as
+/// `$collStats`, also for pipelines within stages.
+pub trait FirstStages: Send + Sync {
+    /// The documents of the stage `name` over `namespace`, which `view` reads. The operand has
+    /// passed the checks of parsing.
+    /// Errors: those of the stage; `InvalidNamespace` if it does not run over a collection.
+    fn documents(
+        &self,
+        name: &str,
+        namespace: &Namespace,
+        view: &ReadView,
+        spec: RawDoc<'_>,
+    ) -> Result<Vec<DocBuf>>;
 }
 
 impl AggregateContext {
@@ -54,6 +71,7 @@ impl AggregateContext {
                 views: Mutex::default(),
                 foreign_keys_examined: AtomicU64::new(0),
                 foreign_docs_examined: AtomicU64::new(0),
+                first_stages: OnceLock::new(),
             }),
             parse: Arc::new(parse),
         }
@@ -68,6 +86,31 @@ impl AggregateContext {
     pub fn with_view(self, ns: &Namespace, view: ReadView) -> AggregateContext {
         self.shared.views.lock().push((ns.clone(), view));
         self
+    }
+
+    /// Uses `first_stages` for this pipeline and those within its stages.
+    pub fn with_first_stages(self, first_stages: Arc<dyn FirstStages>) -> AggregateContext {
+        // Set once, where the pipeline is prepared.
+        let _ = self.shared.first_stages.set(first_stages);
+        self
+    }
+
+    /// The documents of a first stage over `namespace`.
+    /// Errors: those of [`FirstStages::documents`].
+    pub fn generate(
+        &self,
+        name: &str,
+        namespace: &Namespace,
+        view: &ReadView,
+        spec: RawDoc<'_>,
+    ) -> Result<Vec<DocBuf>> {
+        match self.shared.first_stages.get() {
+            Some(stages) => stages.documents(name, namespace, view, spec),
+            None => Err(Error::new(
+                ErrorCode::NOT_IMPLEMENTED,
+                format!("{name} is not supported here"),
+            )),
+        }
     }
 
     /// The same context with other variables.

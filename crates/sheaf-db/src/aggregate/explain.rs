@@ -320,6 +320,7 @@ fn append_other_input(
             let db = other.from.db.as_deref().unwrap_or(cx.database());
             let ns = Namespace::new(db, &other.from.collection)?;
             let (ns, pipeline) = on_collection(cx.db(), &ns, cx.parse(), other.pipeline)?;
+            let named = Namespace::new(db, &other.from.collection)?;
             let request = ExplainRequest {
                 view: &cx.view(op, &ns)?,
                 op,
@@ -327,7 +328,14 @@ fn append_other_input(
                 verbosity,
                 hint: None,
             };
-            explain(&cx, &request, &pipeline.optimize(), &mut inner)?;
+            let pipeline = pipeline.optimize();
+            match &pipeline.rest.source {
+                PipelineSource::Generated { name, spec } => {
+                    let documents = cx.generate(name, &named, request.view, spec.as_raw())?;
+                    explain_over(&cx, &request, documents.into(), &pipeline, &mut inner)?;
+                }
+                _ => explain(&cx, &request, &pipeline, &mut inner)?,
+            }
         }
     }
     let inner = inner.finish();

@@ -75,19 +75,22 @@ pub(super) fn open(
                 ForeignCounts::default(),
             ));
         }
-        PipelineSource::Generated { name, .. } => {
-            return Err(Error::new(
-                ErrorCode::NOT_IMPLEMENTED,
-                format!("{name} is not supported within another stage's pipeline"),
-            ));
-        }
-        PipelineSource::Collection | PipelineSource::VectorSearch { .. } => {}
+        PipelineSource::Generated { .. }
+        | PipelineSource::Collection
+        | PipelineSource::VectorSearch { .. } => {}
     }
     let db = request.from.db.as_deref().unwrap_or(cx.database());
-    let ns = Namespace::new(db, &request.from.collection)?;
-    let (ns, pipeline) = on_collection(cx.db(), &ns, cx.parse(), pipeline)?;
+    let named = Namespace::new(db, &request.from.collection)?;
+    let (ns, pipeline) = on_collection(cx.db(), &named, cx.parse(), pipeline)?;
     let view = cx.view(op, &ns)?;
-    let aggregate = super::start(&cx, &view, op, &pipeline.optimize(), None)?;
+    let pipeline = pipeline.optimize();
+    let aggregate = match &pipeline.rest.source {
+        PipelineSource::Generated { name, spec } => {
+            let documents = cx.generate(name, &named, &view, spec.as_raw())?;
+            super::start_over(&cx, documents, &pipeline)
+        }
+        _ => super::start(&cx, &view, op, &pipeline, None)?,
+    };
     let mut counts = ForeignCounts::default();
     record_plan(&aggregate, &mut counts);
     Ok(Foreign::Once(Box::new(aggregate), None, counts))

@@ -32,7 +32,7 @@ use sheaf_query::pipeline::{
 };
 use sheaf_query::planner::solution::QuerySolution;
 
-pub use self::context::AggregateContext;
+pub use self::context::{AggregateContext, FirstStages};
 use self::environment::DbEnvironment;
 use self::vector_search::VectorSource;
 use crate::catalog::ReadView;

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{CollationChoice, DateTime, RawArray, RawDoc};
 use sheaf_query::canonical::Hint;
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource, Stage};
+use sheaf_query::pipeline::{OptimizedPipeline, Pipeline, PipelineSource, PipelineTarget, Stage};
 
 use super::{Aggregate, AggregateContext};
 use crate::catalog::views::not_on_view;
@@ -75,7 +75,11 @@ impl PreparedPipeline {
             variables = variables.with_let(vars)?;
         }
         let parse = ParseContext { variables };
-        let pipeline = Pipeline::parse(request.stages, &parse)?;
+        let target = match ns.as_str() {
+            "config.system.sessions" => PipelineTarget::Sessions,
+            _ => PipelineTarget::Collection,
+        };
+        let pipeline = Pipeline::parse_over(request.stages, &parse, Some(target))?;
         let (on, pipeline) = on_collection(db, ns, &parse, pipeline)?;
         let options = request.options.clone();
         let mut context = AggregateContext::new(db, ns.db(), parse, options, op.transaction());
@@ -100,8 +104,9 @@ impl PreparedPipeline {
 /// The collection that `pipeline` on `ns` reads, and the pipeline, with a view's stages prepended
 /// if `ns` is a view. `parse` is the context the pipeline was parsed with.
 ///
-/// Errors: those of [`view_stages`]; `CommandNotSupportedOnView` for a pipeline on a view whose
-/// first stage does not read its documents, unless it describes a time-series collection.
+/// Errors: those of [`view_stages`]; 40602 for a pipeline on a view whose first stage describes a
+/// collection, unless the view has no stages; `CommandNotSupportedOnView` for another first stage
+/// that does not read the view's documents.
 pub fn on_collection(
     db: &Db,
     ns: &Namespace,
@@ -116,7 +121,25 @@ pub fn on_collection(
             stages.append(&mut pipeline.stages);
             pipeline.stages = stages;
         }
-        PipelineSource::Generated { .. } if !db.catalog().kind(ns).is_view() => {}
+        // It describes the name itself.
+        PipelineSource::Generated { name, .. } if *name == "$collStats" => {
+            return match db.catalog().kind(ns).is_view() {
+                true => Ok((ns.clone(), pipeline)),
+                false => Ok((on, pipeline)),
+            };
+        }
+        // A time-series collection shows the indexes that users defined.
+        PipelineSource::Generated { name, .. }
+            if stages.is_empty()
+                || (*name == "$indexStats" && !db.catalog().kind(ns).is_view()) => {}
+        PipelineSource::Generated { name, .. } => {
+            return Err(Error::new(
+                ErrorCode(40602),
+                format!(
+                    "{name} is only valid as the first stage in a pipeline, and the stages of {ns} precede it."
+                ),
+            ));
+        }
         _ => return Err(not_on_view(ns)),
     }
     Ok((on, pipeline))

@@ -26,20 +26,6 @@ impl Deviation {
         self.count
     }
 
-    /// Takes a number away that was added before.
-    pub(crate) fn remove(&mut self, x: f64) {
-        if self.count <= 1 {
-            *self = Deviation::default();
-            return;
-        }
-        let before = x - self.mean;
-        self.count -= 1;
-        self.mean -= before / self.count as f64;
-        // Rounding must not leave less than nothing; NaN stays NaN.
-        let squares = self.squares - before * (x - self.mean);
-        self.squares = if squares < 0.0 { 0.0 } else { squares };
-    }
-
     /// Takes all numbers of another state.
     pub(crate) fn merge(&mut self, other: &Deviation) {
         if other.count == 0 {

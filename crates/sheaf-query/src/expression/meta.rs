@@ -13,7 +13,6 @@ use super::eval::{EvalContext, EvalValue};
 use super::field_path::{Base, FieldPathExpr};
 use super::operator::{Arity, Operator};
 use super::parser::Parser;
-use super::random::RAND;
 use crate::metadata::MetaField;
 use crate::metadata::{META_NAME, SCORE_FIELD};
 
@@ -32,11 +31,12 @@ pub(super) fn parse_meta(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Resu
             components: Box::new([SCORE_FIELD.into()]),
         }));
     }
+    // No document of this server has them, and MongoDB does not insist on them.
+    if let RawValue::String("searchScore" | "searchHighlights" | "searchScoreDetails") = operand {
+        return Ok(Expression::Constant(None));
+    }
     Ok(match MetaField::parse(operand)? {
-        MetaField::RandVal => Expression::Call {
-            operator: &RAND,
-            args: Vec::new(),
-        },
+        MetaField::RandVal => Expression::Constant(None),
         _ => Expression::Call {
             operator: &META,
             args: vec![Expression::constant(operand.to_value())],

@@ -10,7 +10,7 @@
 //! order of the specification, except that `$addFields` replaces existing fields in place. Paths
 //! traverse arrays: every element is projected. All expressions see the input document.
 
-use sheaf_bson::error_code::Result;
+use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawElement, RawValue};
 
@@ -63,31 +63,37 @@ impl Node {
         self.names.find(name)
     }
 
-    /// Inserts a path. Errors: 31250 if it equals, or is an ancestor or descendant of, an existing
-    /// path.
     fn push(&mut self, name: &str, action: Action) {
         self.names.insert(name.as_bytes());
         self.fields.push((name.into(), action));
     }
 
-    fn insert(&mut self, path: &[&str], action: Action, whole: &str) -> Result<()> {
-        let collision = || {
+    /// Inserts a path. Errors: it equals, or is an ancestor of, an existing path
+    /// ([`Collisions::ancestor`]); it is a descendant of one ([`Collisions::descendant`]).
+    fn insert(
+        &mut self,
+        path: &[&str],
+        action: Action,
+        whole: &str,
+        codes: Collisions,
+    ) -> Result<()> {
+        let collision = |code: i32| {
             Err(location(
-                31250,
+                code,
                 format!(
                     "path collision at '{whole}': a path and one that leads to it cannot both be projected"
                 ),
             ))
         };
         let Some((name, rest)) = path.split_first() else {
-            return collision();
+            return collision(codes.ancestor);
         };
         self.computes |= matches!(action, Action::Compute(_));
         match (self.find(name.as_bytes()), rest) {
-            (Some(_), []) => collision(),
+            (Some(_), []) => collision(codes.ancestor),
             (Some(at), rest) => match &mut self.fields[at].1 {
-                Action::Nested(node) => node.insert(rest, action, whole),
-                _ => collision(),
+                Action::Nested(node) => node.insert(rest, action, whole, codes),
+                _ => collision(codes.descendant),
             },
             (None, []) => {
                 self.push(name, action);
@@ -95,10 +101,30 @@ impl Node {
             }
             (None, rest) => {
                 let mut node = Node::default();
-                node.insert(rest, action, whole)?;
+                node.insert(rest, action, whole, codes)?;
                 self.push(name, Action::Nested(node));
                 Ok(())
             }
+        }
+    }
+}
+
+/// The codes of colliding paths.
+#[derive(Debug, Clone, Copy)]
+struct Collisions {
+    ancestor: i32,
+    descendant: i32,
+}
+
+impl Mode {
+    fn collisions(self) -> Collisions {
+        let (ancestor, descendant) = match self {
+            Mode::Inclusion | Mode::Exclusion => (31250, 31249),
+            Mode::AddFields => (40176, 40176),
+        };
+        Collisions {
+            ancestor,
+            descendant,
         }
     }
 }
@@ -110,9 +136,30 @@ enum Said<'a> {
     Value(RawValue<'a>),
 }
 
+/// Whether the fields of a `$project` are kept or removed: the first field that is not metadata
+/// decides, and `_id` only if it is computed or alone.
+fn project_mode(said: &[(String, Said<'_>)]) -> Mode {
+    let of_id = |path: &str| path == "_id" || path.starts_with("_id.");
+    let decisive = said.iter().find(|(path, said)| match said {
+        Said::Value(value) => !is_metadata(*value),
+        Said::Include | Said::Exclude => !of_id(path),
+    });
+    match decisive.or(said.first()) {
+        Some((_, Said::Exclude)) => Mode::Exclusion,
+        _ => Mode::Inclusion,
+    }
+}
+
+/// Whether it is `{$meta: ...}`, which inclusions and exclusions may have.
+fn is_metadata(value: RawValue<'_>) -> bool {
+    let first = value.as_document().and_then(|doc| doc.first());
+    first.is_some_and(|first| first.key() == "$meta")
+}
+
 impl ProjectionExec {
     /// Parses the specification of `$project`. Errors: inclusion and exclusion are mixed (31253,
-    /// 31254), paths collide, an expression is invalid.
+    /// 31254), a field is computed in an exclusion (31252 by an operator, 31310 otherwise), paths
+    /// collide, an expression is invalid.
     pub fn parse_project(spec: RawDoc<'_>, scope: &VariableScope) -> Result<ProjectionExec> {
         let mut said = Vec::new();
         flatten(spec, "", true, 0, &mut said)?;
@@ -122,12 +169,7 @@ impl ProjectionExec {
                 "a projection specification must have at least one field",
             ));
         }
-        let of_id = |path: &str| path == "_id" || path.starts_with("_id.");
-        let decisive = said.iter().find(|(path, _)| !of_id(path));
-        let mode = match decisive.or(said.first()) {
-            Some((_, Said::Exclude)) => Mode::Exclusion,
-            _ => Mode::Inclusion,
-        };
+        let mode = project_mode(&said);
         let mut out = ProjectionExec {
             mode,
             root: Node::default(),
@@ -155,9 +197,13 @@ impl ProjectionExec {
                         ),
                     ));
                 }
-                (Said::Value(_), Mode::Exclusion) => {
+                (Said::Value(value), Mode::Exclusion) if !is_metadata(value) => {
+                    let code = match value {
+                        RawValue::Document(_) => 31252,
+                        _ => 31310,
+                    };
                     return Err(location(
-                        31252,
+                        code,
                         format!(
                             "cannot compute the field '{path}' in a projection that excludes others"
                         ),
@@ -222,7 +268,8 @@ impl ProjectionExec {
     fn insert(&mut self, path: &str, action: Action) -> Result<()> {
         let components = field_path::split(path)?;
         let components: Vec<&str> = components.iter().map(|c| &**c).collect();
-        self.root.insert(&components, action, path)
+        let codes = self.mode.collisions();
+        self.root.insert(&components, action, path, codes)
     }
 
     /// How fields that are not named are handled.
@@ -341,12 +388,7 @@ fn flatten<'a>(
     for element in spec {
         let name = element.key();
         let path = join(prefix, name);
-        if name.starts_with('$') {
-            return Err(location(
-                16410,
-                format!("the field name '{name}' in a projection must not start with '$'"),
-            ));
-        }
+        check_name(name, project)?;
         let said = match element.value() {
             RawValue::Document(inner) => match inner.first() {
                 None if project => {
@@ -362,7 +404,7 @@ fn flatten<'a>(
                     continue;
                 }
                 Some(first) if project => {
-                    operator_is_known(first.key())?;
+                    check_operator(first.key(), inner, &path)?;
                     Said::Value(element.value())
                 }
                 _ => Said::Value(element.value()),
@@ -385,6 +427,39 @@ fn flatten<'a>(
         out.push((path, said));
     }
     Ok(())
+}
+
+/// Checks a name of a specification, in the order of the specification. Errors: those of paths; in
+/// `$project`, 31324 for a positional operator.
+fn check_name(name: &str, project: bool) -> Result<()> {
+    if project && name.ends_with(".$") {
+        return Err(location(
+            31324,
+            format!("Cannot use positional projection in aggregation projection stages: '{name}'"),
+        ));
+    }
+    field_path::split(name).map(|_| ())
+}
+
+/// Checks the operator that computes the field at `path`. Errors: those of [`operator_is_known`];
+/// InvalidPipelineOperator for an operator of finds; 16410 if another field is next to it.
+fn check_operator(name: &str, doc: RawDoc<'_>, path: &str) -> Result<()> {
+    if let Some(other) = doc.iter().nth(1) {
+        return Err(location(
+            16410,
+            format!(
+                "the field '{path}' of a projection has an operator and the field '{}' next to it",
+                other.key()
+            ),
+        ));
+    }
+    if name == "$elemMatch" {
+        return Err(Error::new(
+            ErrorCode::INVALID_PIPELINE_OPERATOR,
+            "Unrecognized expression '$elemMatch'",
+        ));
+    }
+    operator_is_known(name)
 }
 
 /// Checks the name of an operator. Errors: 31325 if it is unknown; outside of projections this is

@@ -172,6 +172,14 @@ impl VariableScope {
         self.in_let
     }
 
+    /// The names that were declared without a value.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.constants
+            .iter()
+            .filter(|(_, binding)| matches!(binding, Binding::Unknown))
+            .map(|(name, _)| &**name)
+    }
+
     /// The value of `$$NOW`; `None` where it is not available.
     pub fn now(&self) -> Option<DateTime> {
         self.now

@@ -87,7 +87,8 @@ impl MatchExpression {
             }
             MatchExpression::Or(children) => {
                 for child in children {
-                    if child.eval(source, details.as_deref_mut())? {
+                    // As in MongoDB, a branch does not determine the matching element.
+                    if child.eval(source, None)? {
                         return Ok(true);
                     }
                 }

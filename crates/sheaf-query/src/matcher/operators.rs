@@ -254,6 +254,10 @@ fn non_negative(name: &str, value: RawValue<'_>) -> Result<i64, String> {
 
 fn parse_size(path: &Arc<FieldPath>, value: RawValue<'_>) -> Result<MatchExpression, Error> {
     let size = non_negative("$size", value)
+        .and_then(|size| match i32::try_from(size) {
+            Ok(_) => Ok(size),
+            Err(_) => Err(format!("Cannot represent in an int: {size}")),
+        })
         .map_err(|why| Error::bad_value(format!("Failed to parse $size. {why}")))?;
     Ok(MatchExpression::Size {
         path: Arc::clone(path),
@@ -406,10 +410,16 @@ fn regex_operator(
     match value {
         RawValue::String(pattern) => regex(path, pattern, given.unwrap_or(""), level),
         RawValue::Regex { pattern, options } => match given {
-            Some(_) if !options.is_empty() => Err(Error::new(
-                ErrorCode(51075),
-                "options set in both $regex and $options; set them once",
-            )),
+            Some(_) if !options.is_empty() => {
+                let first = doc
+                    .iter()
+                    .find(|e| matches!(e.key(), "$regex" | "$options"));
+                let options_first = first.is_some_and(|e| e.key() == "$options");
+                Err(Error::new(
+                    ErrorCode(if options_first { 51074 } else { 51075 }),
+                    "options set in both $regex and $options; set them once",
+                ))
+            }
             _ => regex(path, pattern, given.unwrap_or(options), level),
         },
         _ => Err(Error::bad_value("$regex has to be a string")),

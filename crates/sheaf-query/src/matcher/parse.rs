@@ -206,6 +206,11 @@ fn parse_top_level(
                 MatchExpression::AlwaysFalse
             }
         }
+        "$sampleRate" | "$text" if level.in_element => {
+            return Err(Error::bad_value(format!(
+                "{name} can only be applied to the top-level document"
+            )));
+        }
         "$sampleRate" => {
             let rate = value.as_f64().filter(|_| value.is_number());
             let Some(rate) = rate.filter(|rate| (0.0..=1.0).contains(rate)) else {

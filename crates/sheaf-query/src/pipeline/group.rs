@@ -157,6 +157,21 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
     })
 }
 
+/// The error of an expression or accumulator, with the code that MongoDB has for it in `$group`,
+/// which another of its engines evaluates.
+#[cold]
+fn as_group_error(error: Error) -> Error {
+    let code = match error.code().0 {
+        2 if error.message().contains("divide by zero") => 4848401,
+        // `$mod` by zero.
+        16610 | 5733415 => 4848403,
+        // `$mergeObjects` of something else.
+        40400 => 5911200,
+        _ => return error,
+    };
+    location(code, error.message())
+}
+
 /// Number of groups per block of states.
 const BLOCK: usize = 512;
 
@@ -274,14 +289,16 @@ impl Grouper {
     /// Errors: those of expressions; the memory limit is exceeded and disk use is not allowed.
     pub(super) fn push(&mut self, doc: RawDoc<'_>, env: &dyn Environment) -> Result<()> {
         let group = Arc::clone(&self.group);
-        let id = group.id.evaluate_on(doc)?;
+        let id = group.id.evaluate_on(doc).map_err(as_group_error)?;
         let at = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
         let states = self.groups.states(at, group.fields.len());
         let states = group.fields.iter().zip(states);
         for (((field, state), feed), bytes) in
             states.zip(&mut self.feeds).zip(&mut self.state_bytes)
         {
-            let grown = feed.feed(&field.accumulator, doc, state)?;
+            let grown = feed
+                .feed(&field.accumulator, doc, state)
+                .map_err(as_group_error)?;
             self.bytes += grown;
             bytes.0 += grown;
         }
@@ -312,7 +329,7 @@ impl Grouper {
                 let place = match at {
                     Some(place) => place,
                     None => {
-                        let id = unwound.id.evaluate(context)?;
+                        let id = unwound.id.evaluate(context).map_err(as_group_error)?;
                         let place = self.place(id.as_raw().unwrap_or(RawValue::Null))?;
                         // If all elements have the same `_id`, it is looked up once, as long as the
                         // groups stay in memory.
@@ -325,8 +342,10 @@ impl Grouper {
                 for (((argument, state), feed), bytes) in
                     states.zip(&mut self.feeds).zip(&mut self.state_bytes)
                 {
-                    let value = argument.evaluate(context)?;
-                    let grown = feed.feed_value(doc, &value, state)?;
+                    let value = argument.evaluate(context).map_err(as_group_error)?;
+                    let grown = feed
+                        .feed_value(doc, &value, state)
+                        .map_err(as_group_error)?;
                     self.bytes += grown;
                     bytes.0 += grown;
                 }

@@ -12,10 +12,11 @@ use crate::matcher::{self, ParseContext};
 use crate::sort::{SortPattern, SortSpec};
 
 use super::group::Group;
-use super::stage::{ParsedStage, PipelinePlace, StageContext};
-use super::stages;
+use super::place::{PipelinePlace, PipelineTarget, Place};
+use super::stage::{ParsedStage, StageContext};
 use super::unwind::Unwind;
 use super::{Pipeline, PipelineSource, STAGES_MAX, SUB_PIPELINE_DEPTH_MAX, Stage, score};
+use super::{sources, stages};
 
 /// Parses the operand of one stage; some stages are short for several.
 type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
@@ -27,9 +28,7 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$addFields", |v, c| add_fields("$addFields", v, c)),
     ("$bucket", stages::bucket::parse),
     ("$bucketAuto", stages::bucket_auto::parse),
-    ("$collStats", |v, _| generated("$collStats", 5447000, v)),
     ("$count", count),
-    ("$currentOp", |v, _| generated("$currentOp", 9, v)),
     ("$densify", stages::densify::parse),
     ("$documents", stages::documents::parse),
     ("$facet", stages::facet::parse),
@@ -38,20 +37,9 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     ("$group", |v, c| {
         Ok(Stage::Group(Arc::new(Group::parse(v, &c.parse.variables)?)).into())
     }),
-    ("$indexStats", |v, _| generated("$indexStats", 28803, v)),
     ("$limit", limit),
-    ("$listSearchIndexes", |v, _| {
-        generated("$listSearchIndexes", ErrorCode::FAILED_TO_PARSE.0, v)
-    }),
-    ("$listLocalSessions", |v, _| {
-        generated("$listLocalSessions", 14, v)
-    }),
-    ("$listSessions", |v, _| generated("$listSessions", 14, v)),
     ("$lookup", stages::lookup::parse),
     ("$match", match_stage),
-    ("$planCacheStats", |v, _| {
-        generated("$planCacheStats", ErrorCode::FAILED_TO_PARSE.0, v)
-    }),
     ("$merge", stages::merge::parse),
     ("$out", stages::out::parse),
     ("$project", project),
@@ -76,7 +64,8 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
 /// Every stage that users write, for lists of what there is.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
     let names = TABLE.iter().map(|(name, _)| *name);
-    names.filter(|name| !name.starts_with("$_internal"))
+    let names = names.filter(|name| !name.starts_with("$_internal"));
+    names.chain(sources::names())
 }
 
 impl Pipeline {
@@ -85,10 +74,24 @@ impl Pipeline {
     /// Errors: TypeMismatch for an element that is no document, 40323 for one that has not
     /// exactly one field, 40324 for an unknown stage, 7749501 for too many, and what stages refuse.
     pub fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
+        Pipeline::parse_over(stages, context, None)
+    }
+
+    /// Parses the array of stages of a command that runs over `target`.
+    ///
+    /// Errors: those of [`Pipeline::parse`]; InvalidNamespace for a stage that does not run over
+    /// the target.
+    pub fn parse_over(
+        stages: RawArray<'_>,
+        context: &ParseContext,
+        target: Option<PipelineTarget>,
+    ) -> Result<Pipeline> {
         let context = StageContext {
             parse: context,
             depth: 0,
             place: PipelinePlace::Command,
+            in_facet: false,
+            target,
         };
         Pipeline::parse_in(stages, &context)
     }
@@ -112,6 +115,12 @@ impl Pipeline {
         let context = StageContext {
             depth,
             place: PipelinePlace::Within(within),
+            in_facet: context.in_facet || within == "$facet",
+            // A facet reads what its pipeline reads; other stages name a collection.
+            target: match within {
+                "$facet" => context.target,
+                _ => Some(PipelineTarget::Collection),
+            },
             ..*context
         };
         Pipeline::parse_in(stages, &context)
@@ -134,6 +143,8 @@ impl Pipeline {
         } else {
             context
         };
+        // An invalid stage is reported before a valid one in a wrong position.
+        let mut misplaced = None;
         for (position, stage) in stages.iter().enumerate() {
             if position == STAGES_MAX {
                 return Err(Error::new(
@@ -142,81 +153,103 @@ impl Pipeline {
                 ));
             }
             let RawValue::Document(stage) = stage else {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "each element of a pipeline must be an object, not {}",
-                        stage.type_name()
-                    ),
-                ));
+                return Err(not_a_stage(stage, context.place));
             };
-            stage_into(stage, position, &mut pipeline, context)?;
+            let (name, parsed) = parse_stage(stage, context)?;
+            let added = pipeline.add(name, position, parsed, context);
+            misplaced = misplaced.or(added.err());
+        }
+        if let Some(error) = misplaced {
+            return Err(error);
         }
         if let PipelineSource::VectorSearch { with_score, .. } = &mut pipeline.source {
             *with_score = score::carry(&mut pipeline.stages, &context.parse.variables)?;
         }
         Ok(pipeline)
     }
-}
 
-/// Stages that MongoDB has and this does not, yet: the message can say more.
-const ABSENT: &[&str] = &["$changeStream", "$geoNear", "$search", "$searchMeta"];
-
-/// Stages that cannot stand within `$facet`.
-const NOT_IN_FACET: &[&str] = &[
-    "$changeStream",
-    "$collStats",
-    "$currentOp",
-    "$documents",
-    "$facet",
-    "$geoNear",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSearchIndexes",
-    "$listSessions",
-    "$merge",
-    "$out",
-    "$planCacheStats",
-    "$search",
-    "$searchMeta",
-    "$vectorSearch",
-];
-
-/// Errors: a stage that cannot stand where it does.
-fn check_place(name: &str, place: PipelinePlace) -> Result<()> {
-    let writes = matches!(name, "$out" | "$merge");
-    match place {
-        PipelinePlace::Within("$facet") if NOT_IN_FACET.contains(&name) => Err(location(
-            40600,
-            format!("{name} is not allowed to be used within a $facet stage"),
-        )),
-        PipelinePlace::Within("$lookup")
-            if matches!(name, stages::vector_search::NAME | "$listSearchIndexes") =>
-        {
-            Err(location(
-                51047,
-                format!("{name} is not allowed within a $lookup's sub-pipeline"),
-            ))
+    /// Appends a stage. Errors: it must be first, or the one before it last.
+    fn add(
+        &mut self,
+        name: &str,
+        position: usize,
+        parsed: ParsedStage,
+        context: &StageContext<'_>,
+    ) -> Result<()> {
+        if let Some(sink) = &self.sink {
+            return Err(location(
+                40601,
+                format!(
+                    "{} can only be the final stage in the pipeline",
+                    sink.name()
+                ),
+            ));
         }
-        PipelinePlace::Within("$lookup") if writes => Err(location(
-            51047,
-            format!("{name} is not allowed within a $lookup's sub-pipeline"),
-        )),
-        PipelinePlace::Within("$unionWith") if writes => Err(location(
-            31441,
-            format!("{name} is not allowed within a $unionWith's sub-pipeline"),
-        )),
-        _ => Ok(()),
+        match parsed {
+            ParsedStage::Stages(stages) => self.stages.extend(stages),
+            ParsedStage::Source(_) if position > 0 => return Err(not_first(name, self, context)),
+            ParsedStage::Source(source) => self.source = source,
+            ParsedStage::Sink(sink) => self.sink = Some(sink),
+        }
+        Ok(())
     }
 }
 
-/// Parses one stage onto the pipeline's end.
-fn stage_into(
-    stage: RawDoc<'_>,
-    position: usize,
-    pipeline: &mut Pipeline,
+/// The error for a source that follows other stages. A pipeline over a database is refused for its
+/// first stage instead, if that reads a collection.
+fn not_first(name: &str, pipeline: &Pipeline, context: &StageContext<'_>) -> Error {
+    let over_database = context.target.is_some_and(PipelineTarget::is_database);
+    match (&pipeline.source, pipeline.stages.first()) {
+        (PipelineSource::Collection, Some(first)) if over_database => Error::new(
+            ErrorCode::INVALID_NAMESPACE,
+            format!(
+                "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+                first.name()
+            ),
+        ),
+        _ => location(
+            40602,
+            format!("{name} is only valid as the first stage in a pipeline."),
+        ),
+    }
+}
+
+fn not_a_stage(found: RawValue<'_>, place: PipelinePlace) -> Error {
+    match place {
+        PipelinePlace::Within("$facet") => location(
+            40171,
+            format!(
+                "elements of arrays in $facet spec must be non-empty objects, found {}",
+                found.type_name()
+            ),
+        ),
+        _ => Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            format!(
+                "each element of a pipeline must be an object, not {}",
+                found.type_name()
+            ),
+        ),
+    }
+}
+
+/// Stages that MongoDB has and this does not, yet: the message can say more.
+const ABSENT: &[&str] = &[
+    "$changeStream",
+    "$changeStreamSplitLargeEvent",
+    "$geoNear",
+    "$listCatalog",
+    "$listSampledQueries",
+    "$queryStats",
+    "$search",
+    "$searchMeta",
+];
+
+/// Parses one stage; also returns its name.
+fn parse_stage<'s>(
+    stage: RawDoc<'s>,
     context: &StageContext<'_>,
-) -> Result<()> {
+) -> Result<(&'s str, ParsedStage)> {
     let mut fields = stage.iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Err(location(
@@ -228,55 +261,34 @@ fn stage_into(
         ));
     };
     let name = field.key();
-    match TABLE.iter().find(|(known, _)| *known == name) {
-        Some((_, parse)) => {
-            check_place(name, context.place)?;
-            let parsed = parse(field.value(), context)?;
-            if let Some(sink) = &pipeline.sink {
-                return Err(location(
-                    40601,
-                    format!(
-                        "{} can only be the final stage in the pipeline",
-                        sink.name()
-                    ),
-                ));
-            }
-            match parsed {
-                ParsedStage::Stages(stages) => pipeline.stages.extend(stages),
-                ParsedStage::Source(_) if position > 0 => {
-                    return Err(location(
-                        40602,
-                        format!("{name} is only valid as the first stage in a pipeline."),
-                    ));
-                }
-                ParsedStage::Source(source) => pipeline.source = source,
-                ParsedStage::Sink(sink) => pipeline.sink = Some(sink),
-            }
-            Ok(())
-        }
-        None if ABSENT.contains(&name) => Err(location(
+    let place = Place {
+        pipeline: context.place,
+        in_facet: context.in_facet,
+        target: context.target,
+    };
+    if let Some((_, parse)) = TABLE.iter().find(|(known, _)| *known == name) {
+        place.check(name)?;
+        return Ok((name, parse(field.value(), context)?));
+    }
+    if let Some(source) = sources::find(name) {
+        place.check(name)?;
+        let source = PipelineSource::Generated {
+            name: source.name,
+            spec: source.check(field.value())?.to_buf(),
+        };
+        return Ok((name, ParsedStage::Source(source)));
+    }
+    if ABSENT.contains(&name) {
+        place.check(name)?;
+        return Err(location(
             40324,
             format!("the pipeline stage '{name}' is not supported by this version of sheaf"),
-        )),
-        None => Err(location(
-            40324,
-            format!("Unrecognized pipeline stage name: '{name}'"),
-        )),
-    }
-}
-
-/// A stage whose documents the caller makes.
-fn generated(name: &'static str, code: i32, value: RawValue<'_>) -> Result<ParsedStage> {
-    let RawValue::Document(spec) = value else {
-        return Err(location(
-            code,
-            format!("{name} takes an object, not {}", value.type_name()),
         ));
-    };
-    Ok(ParsedStage::Source(PipelineSource::Generated {
-        name,
-        spec: spec.to_buf(),
-    }))
+    }
+    Err(location(
+        40324,
+        format!("Unrecognized pipeline stage name: '{name}'"),
+    ))
 }
 
 fn match_stage(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
@@ -313,8 +325,9 @@ fn sort_pattern(value: RawValue<'_>) -> Result<SortPattern> {
             15976,
             "$sort stage must have at least one sort key",
         )),
-        SortSpec::Natural(_) => Err(Error::bad_value(
-            "$natural is an order of finds, not of pipelines; use a hint",
+        SortSpec::Natural(_) => Err(location(
+            16410,
+            "$natural is an order of finds, not a field of documents; use a hint",
         )),
     }
 }
@@ -526,14 +539,16 @@ fn count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage>
 
 /// `{$sortByCount: e}` groups by e, counts, and sorts by the count.
 fn sort_by_count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
-    let is_expression = match value {
-        RawValue::String(text) => text.starts_with('$'),
-        RawValue::Document(doc) => doc.first().is_some_and(|e| e.key().starts_with('$')),
-        _ => false,
+    let refused = match value {
+        RawValue::String(text) if text.starts_with('$') => None,
+        RawValue::Document(doc) if doc.first().is_some_and(|e| e.key().starts_with('$')) => None,
+        RawValue::Document(_) => Some(40147),
+        RawValue::String(_) => Some(40148),
+        _ => Some(40149),
     };
-    if !is_expression {
+    if let Some(code) = refused {
         return Err(location(
-            40149,
+            code,
             format!(
                 "$sortByCount takes a $-prefixed path or an expression, not {}",
                 shell(value)

@@ -25,6 +25,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawDoc, Value};
 use crate::matcher::{Dependencies, ParseContext};
 
 use super::environment::{Environment, OtherInput};
+use super::place::{PipelinePlace, PipelineTarget};
 use super::{PipelineSink, PipelineSource, Stage};
 
 /// The context for parsing a stage.
@@ -36,15 +37,10 @@ pub struct StageContext<'c> {
     pub depth: usize,
     /// The place of the pipeline.
     pub place: PipelinePlace,
-}
-
-/// The place of a pipeline; some stages are not allowed in some places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PipelinePlace {
-    /// The pipeline of a command.
-    Command,
-    /// Within the stage with this name: `$lookup`, `$unionWith`, `$facet`.
-    Within(&'static str),
+    /// Whether it is within a `$facet`, directly or not.
+    pub in_facet: bool,
+    /// What the pipeline runs over, if known.
+    pub target: Option<PipelineTarget>,
 }
 
 /// The result of parsing one stage.

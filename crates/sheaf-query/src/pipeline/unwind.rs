@@ -89,7 +89,7 @@ impl Unwind {
                 ));
             }
         }
-        let Some(path) = path else {
+        let Some(path) = path.filter(|path| !path.is_empty()) else {
             return Err(location(28812, "no path specified to $unwind"));
         };
         let Some(path) = path.strip_prefix('$') else {
@@ -98,6 +98,12 @@ impl Unwind {
                 format!("the path of $unwind must begin with a dollar sign: '{path}'"),
             ));
         };
+        if path.contains('\0') {
+            return Err(location(
+                16419,
+                "the path of $unwind must not contain a zero byte",
+            ));
+        }
         Ok(Unwind {
             path: field_path::split(path)?,
             index_path: index,

@@ -24,9 +24,9 @@ fn location(code: i32, message: impl Into<String>) -> Error {
 /// Parses the projection of a find; `{}` keeps everything.
 ///
 /// Errors: 31249 and 31250 for colliding paths, 31253 and 31254 for a mix of inclusion and
-/// exclusion, 31252 for a computed field in an exclusion, 31274 and 31275 for an invalid
+/// exclusion, 31252 and 31310 for a computed field in an exclusion, 31274 and 31275 for an invalid
 /// `$elemMatch`, 28667 and 28724 for an invalid `$slice`, 31394, 31395, 31276, 31255 and 31271 for
-/// an invalid positional operator, 51270 for an empty sub-projection, 40352, 40353, 15998 and 16410
+/// an invalid positional operator (31308 for its value), 51270 for an empty sub-projection, 40352, 40353, 15998 and 16410
 /// for invalid paths.
 pub fn parse(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
     parse_as(None, spec, context)
@@ -155,23 +155,20 @@ impl Parser<'_> {
         let Some(first) = doc.first() else {
             return Ok(());
         };
+        only_field(path, doc)?;
         match (first.key(), first.value()) {
-            ("$slice", argument) => match find_slice(argument) {
-                Some(slice) => {
-                    only_field(path, doc)?;
-                    self.any_operators = true;
-                    self.insert(path, Action::Slice(slice), false)
+            // With a positional operator, `$slice` is only the expression of that name.
+            ("$slice", argument) => {
+                match find_slice(argument).filter(|_| self.positional.is_none()) {
+                    Some(slice) => {
+                        self.any_operators = true;
+                        self.insert(path, Action::Slice(slice), false)
+                    }
+                    None => self.slice_expression(path, doc, argument),
                 }
-                None => self.slice_expression(path, doc, argument),
-            },
-            ("$elemMatch", argument) => {
-                only_field(path, doc)?;
-                self.elem_match(path, argument)
             }
-            ("$meta", argument) => {
-                only_field(path, doc)?;
-                self.meta(path, argument)
-            }
+            ("$elemMatch", argument) => self.elem_match(path, argument),
+            ("$meta", argument) => self.meta(path, argument),
             (name, _) => {
                 operator_is_known(name)?;
                 self.computed(path, RawValue::Document(doc))
@@ -206,7 +203,9 @@ impl Parser<'_> {
             ));
         }
         // The expression's first operand is an array, which a constant number is not.
+        let is_null = |v: RawValue<'_>| matches!(v, RawValue::Null | RawValue::Undefined);
         if let RawValue::Array(array) = argument
+            && !array.iter().any(is_null)
             && let Some(first) = array.get(0)
             && !matches!(
                 first,
@@ -235,6 +234,7 @@ impl Parser<'_> {
                 ),
             ));
         };
+        check_path(path)?;
         if path.contains('.') {
             return Err(location(
                 31275,
@@ -242,8 +242,9 @@ impl Parser<'_> {
             ));
         }
         if self.positional.is_some() {
-            return Err(positional_and_elem_match());
+            return Err(positional_and_elem_match(31255));
         }
+        check_condition(condition)?;
         // The filter {"": {$elemMatch: ...}} is evaluated on the array itself.
         let mut filter = DocBuilder::new();
         filter.append("$elemMatch", condition);
@@ -266,9 +267,13 @@ impl Parser<'_> {
             return Err(middle_positional());
         }
         if !(value.is_number() || matches!(value, RawValue::Boolean(_))) {
+            let code = match value {
+                RawValue::Document(_) => 31271,
+                _ => 31308,
+            };
             return Err(location(
-                31271,
-                "positional projection cannot be used with an expression or sub object; write 'path.$': 1",
+                code,
+                "positional projection cannot be used with an expression, a literal or a sub object; write 'path.$': 1",
             ));
         }
         if !value.is_truthy() {
@@ -284,7 +289,7 @@ impl Parser<'_> {
             ));
         }
         if self.any_elem_match {
-            return Err(positional_and_elem_match());
+            return Err(positional_and_elem_match(31256));
         }
         if self.kind == Some(Kind::Exclusion) {
             return Err(location(
@@ -300,7 +305,11 @@ impl Parser<'_> {
 
     fn computed(&mut self, path: &str, value: RawValue<'_>) -> Result<(), Error> {
         if self.kind == Some(Kind::Exclusion) {
-            return Err(computed_in_exclusion(path));
+            let code = match value {
+                RawValue::Document(_) => 31252,
+                _ => 31310,
+            };
+            return Err(computed_in_exclusion(code, path));
         }
         let expression = crate::expression::parse(value, &self.context.variables)?;
         self.any_computed = true;
@@ -357,7 +366,7 @@ impl Parser<'_> {
     fn finish(mut self, spec: RawDoc<'_>) -> Result<Projection, Error> {
         let kind = self.kind.unwrap_or(match self.id {
             _ if self.any_elem_match || self.any_computed => Kind::Inclusion,
-            Some(true) if !self.any_operators && self.meta.is_empty() => Kind::Inclusion,
+            Some(true) => Kind::Inclusion,
             _ => Kind::Exclusion,
         });
         if kind == Kind::Exclusion && self.any_computed {
@@ -367,7 +376,7 @@ impl Parser<'_> {
                 .iter()
                 .find(|f| matches!(&f.action, Action::Computed(_)))
                 .map_or("", |f| &f.name);
-            return Err(computed_in_exclusion(computed));
+            return Err(computed_in_exclusion(31252, computed));
         }
         // The treatment of `_id` depends on that of the other fields.
         match (kind, self.id) {
@@ -396,8 +405,32 @@ impl Parser<'_> {
     }
 }
 
-fn positional_and_elem_match() -> Error {
-    location(31255, "Cannot specify positional operator and $elemMatch.")
+/// The error of the one that follows the other.
+fn positional_and_elem_match(code: i32) -> Error {
+    location(code, "Cannot specify positional operator and $elemMatch.")
+}
+
+/// Errors: QueryFeatureNotAllowed and 5626500 for operators that a projection does not allow.
+fn check_condition(condition: RawDoc<'_>) -> Result<(), Error> {
+    for element in condition {
+        if element.key() == "$jsonSchema" {
+            return Err(Error::new(
+                ErrorCode::QUERY_FEATURE_NOT_ALLOWED,
+                "$jsonSchema is not allowed in this context",
+            ));
+        }
+        let sorts_by_distance = |doc: RawDoc<'_>| {
+            let first = doc.first();
+            first.is_some_and(|e| matches!(e.key(), "$near" | "$nearSphere" | "$geoNear"))
+        };
+        if element.value().as_document().is_some_and(sorts_by_distance) {
+            return Err(location(
+                5626500,
+                "$near and $nearSphere are not allowed in the $elemMatch of a projection",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn middle_positional() -> Error {
@@ -407,9 +440,9 @@ fn middle_positional() -> Error {
     )
 }
 
-fn computed_in_exclusion(path: &str) -> Error {
+fn computed_in_exclusion(code: i32, path: &str) -> Error {
     location(
-        31252,
+        code,
         format!("Cannot use an expression for field {path} in an exclusion projection"),
     )
 }
@@ -425,7 +458,7 @@ fn check_path(path: &str) -> Result<(), Error> {
                 "FieldPath field names may not be empty strings.",
             ));
         }
-        if part == "$" {
+        if part == "$" && path != "$" {
             return Err(middle_positional());
         }
         if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
@@ -448,7 +481,7 @@ fn only_field(path: &str, doc: RawDoc<'_>) -> Result<(), Error> {
     match doc.iter().nth(1) {
         None => Ok(()),
         Some(second) => Err(location(
-            51270,
+            16410,
             format!(
                 "an operator must be the only field in its document at path {path}, but '{}' follows it",
                 second.key()

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
-use sheaf_bson::path::FieldPath;
+use sheaf_bson::path::{FieldPath, PARTS_MAX};
 use sheaf_bson::{Collator, DocBuf, DocBuilder, Error, RawDoc, RawValue};
 
+use crate::arithmetic::Number;
 use crate::metadata::MetaField;
 
 pub mod chunks;
@@ -74,9 +75,10 @@ impl SortSpec {
                 return natural(spec, value);
             }
             if parts.len() == FIELDS_MAX {
-                return Err(Error::bad_value(format!(
-                    "too many sort keys: at most {FIELDS_MAX} are allowed"
-                )));
+                return Err(location(
+                    13103,
+                    format!("too many sort keys: at most {FIELDS_MAX} are allowed"),
+                ));
             }
             let path = sort_path(name)?;
             if parts.iter().any(|part| *part.path == path) {
@@ -125,7 +127,8 @@ fn direction(name: &str, value: RawValue<'_>) -> Result<bool, Error> {
                 format!("Illegal $meta sort: {name}: {}", shell(value)),
             ))
         }
-        _ if value.is_number() => match value.as_i64_exact() {
+        // The fraction of a direction is ignored.
+        _ if value.is_number() => match Number::from_raw(value).map(Number::saturating_i64) {
             Some(1) => Ok(true),
             Some(-1) => Ok(false),
             _ => Err(location(
@@ -171,7 +174,10 @@ fn sort_path(name: &str) -> Result<FieldPath, Error> {
             "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
         ));
     }
-    FieldPath::parse(name).map_err(|why| Error::bad_value(why.message()))
+    FieldPath::parse(name).map_err(|why| match name.split('.').count() > PARTS_MAX {
+        true => Error::new(ErrorCode::OVERFLOW, why.message()),
+        false => Error::bad_value(why.message()),
+    })
 }
 
 impl SortPattern {

@@ -87,7 +87,12 @@ fn other_specs() {
         many.append(format!("f{i}"), 1);
     }
     let error = SortSpec::parse(many.finish().as_raw()).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::BAD_VALUE);
+    assert_eq!(error.code(), ErrorCode(13103));
+    // The fraction of a direction is ignored.
+    let SortSpec::Pattern(cut) = parse(doc! {"a": 1.9, "b": -1.5}) else {
+        panic!("a pattern")
+    };
+    assert!(cut.parts[0].ascending && !cut.parts[1].ascending);
 }
 
 /// The sort key extracted from an index key equals that of the document.

@@ -37,6 +37,7 @@ impl ArrayFilters {
                     ),
                 ));
             };
+            refuse_expr(spec)?;
             let filter = matcher::parse(spec, context)
                 .map_err(|e| e.with_context("Error parsing array filter"))?;
             let mut identifier = None;
@@ -95,6 +96,26 @@ impl ArrayFilters {
     }
 }
 
+/// Errors: QueryFeatureNotAllowed for `$expr`, which tests documents and not elements.
+fn refuse_expr(spec: RawDoc<'_>) -> Result<()> {
+    for element in spec {
+        match (element.key(), element.value()) {
+            ("$expr", _) => {
+                return Err(Error::new(
+                    ErrorCode::QUERY_FEATURE_NOT_ALLOWED,
+                    "$expr is not allowed in the query predicate for an array filter",
+                ));
+            }
+            ("$and" | "$or" | "$nor", RawValue::Array(branches)) => {
+                let mut branches = branches.iter().filter_map(|branch| branch.as_document());
+                branches.try_for_each(refuse_expr)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn failed(message: String) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
@@ -120,7 +141,7 @@ fn find_identifier<'a>(spec: RawDoc<'a>, found: &mut Option<&'a str>) -> Result<
         match found {
             Some(before) if *before != identifier => {
                 return Err(failed(format!(
-                    "expected a single top-level field name in an array filter, found '{before}' and '{identifier}'"
+                    "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{before}' and '{identifier}'"
                 )));
             }
             _ => *found = Some(identifier),

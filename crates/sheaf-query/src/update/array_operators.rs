@@ -75,10 +75,20 @@ pub(super) fn parse_push(path: &str, value: RawValue<'_>, _: &ParseContext) -> R
 fn each(operator: &str, path: &str, value: RawValue<'_>) -> Result<Vec<Value>> {
     match value {
         RawValue::Array(array) => Ok(array.iter().map(RawValue::to_value).collect()),
-        other => Err(Error::bad_value(format!(
-            "the argument to $each in {operator} of '{path}' must be an array but it was of type {}",
-            other.type_name()
-        ))),
+        other => {
+            // MongoDB has different codes for the two operators.
+            let code = match operator {
+                "$addToSet" => ErrorCode::TYPE_MISMATCH,
+                _ => ErrorCode::BAD_VALUE,
+            };
+            Err(Error::new(
+                code,
+                format!(
+                    "the argument to $each in {operator} of '{path}' must be an array but it was of type {}",
+                    other.type_name()
+                ),
+            ))
+        }
     }
 }
 

@@ -305,6 +305,8 @@ fn arithmetic<'a>(
         number.add_exact(by)
     };
     match new {
+        // An equal number of the same type is no change, also if its sign or its zeros differ.
+        Some(new) if is_same(number, new) => Ok(Change::Keep),
         Some(new) => Ok(set(existing, NewValue::Owned(new.into()))),
         None => Err(Error::bad_value(format!(
             "Failed to apply {name} to field '{}' of {}: {} and {} overflow a 64-bit integer",
@@ -314,6 +316,12 @@ fn arithmetic<'a>(
             typed(RawValue::from(by))
         ))),
     }
+}
+
+/// Whether two numbers have the same type and compare equal.
+fn is_same(old: Number, new: Number) -> bool {
+    std::mem::discriminant(&old) == std::mem::discriminant(&new)
+        && compare_values_with(old.into(), new.into(), None).is_eq()
 }
 
 fn extreme<'a>(

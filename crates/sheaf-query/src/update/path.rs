@@ -136,7 +136,14 @@ fn component(name: &str, path: &str, filters: &mut ArrayFilters) -> Result<Compo
             ))),
         };
     }
-    Err(dollar_prefixed(name, path))
+    if name.starts_with("$[") {
+        return Err(dollar_prefixed(name, path));
+    }
+    // Below the top, a dollar sign is a part of the name.
+    Ok(Component::Field {
+        name: name.into(),
+        index: None,
+    })
 }
 
 fn dollar_prefixed(name: &str, path: &str) -> Error {

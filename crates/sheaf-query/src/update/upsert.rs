@@ -23,8 +23,8 @@ type Equalities<'m> = BTreeMap<&'m str, RawValue<'m>>;
 /// `_id` first.
 ///
 /// Errors: NotSingleValueField for two equalities on a path, or on a path and one below it;
-/// NotExactValueField for a path below `_id` without `_id` itself.
-pub fn document_from_query(query: &MatchExpression) -> Result<DocBuf> {
+/// NotExactValueField for a path below `_id`, unless `_id` may be built from its parts.
+pub fn document_from_query(query: &MatchExpression, id_of_parts: bool) -> Result<DocBuf> {
     let mut equalities = Equalities::new();
     collect(query, &mut equalities)?;
     for path in equalities.keys() {
@@ -34,7 +34,7 @@ pub fn document_from_query(query: &MatchExpression) -> Result<DocBuf> {
                 "both paths '{above}' and '{path}' are matched"
             )));
         }
-        if *path != "_id" && is_path_prefix("_id", path) {
+        if !id_of_parts && *path != "_id" && is_path_prefix("_id", path) {
             return Err(Error::new(
                 ErrorCode::NOT_EXACT_VALUE_FIELD,
                 format!(
@@ -47,8 +47,10 @@ pub fn document_from_query(query: &MatchExpression) -> Result<DocBuf> {
     if let Some(id) = equalities.remove("_id") {
         out.append("_id", id);
     }
-    let paths: Vec<(&str, RawValue<'_>)> = equalities.into_iter().collect();
-    write_nested(&mut out, &paths, 0);
+    let of_id = |(path, _): &(&str, RawValue<'_>)| is_path_prefix("_id", path);
+    let (id, others): (Vec<_>, Vec<_>) = equalities.into_iter().partition(of_id);
+    write_nested(&mut out, &id, 0);
+    write_nested(&mut out, &others, 0);
     Ok(out.finish())
 }
 
@@ -130,7 +132,9 @@ impl UpdateDriver<'_> {
             is_insert: true,
             ..*context
         };
-        let from_query = document_from_query(query)?;
+        // A replacement is the whole document, so its `_id` must be known exactly.
+        let id_of_parts = !matches!(self.form, Form::Replacement(_));
+        let from_query = document_from_query(query, id_of_parts)?;
         let new = match &self.form {
             Form::Replacement(replacement) => {
                 // Only _id is taken from the query.

@@ -2,6 +2,7 @@
 
 use sheaf_bson::{DocBuf, DocBuilder, Error, RawDoc};
 use sheaf_db::Namespace;
+use sheaf_db::catalog::snapshot::CatalogSnapshot;
 use sheaf_query::matcher;
 
 use super::batch::{self, CursorSettings, Listing};
@@ -29,16 +30,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
     let catalog = cx.server.db.catalog();
     let mut listed = Vec::new();
-    let database = catalog.database(cx.db);
-    let collections = database.into_iter().flat_map(|db| db.collections());
-    let views = database.into_iter().flat_map(|db| db.views());
-    let infos = collections
-        .map(|collection| collection.to_list_doc())
-        .chain(views.map(|view| match catalog.timeseries(view.ns()) {
-            Some(series) => sheaf_db::ddl::timeseries::to_list_doc(view.ns(), &series.buckets),
-            None => view.to_list_doc(),
-        }));
-    for info in infos {
+    for info in described(&catalog, cx.db) {
         if filter.matches(info.as_raw())? {
             listed.push(if name_only {
                 name_and_type(&info)
@@ -48,6 +40,19 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         }
     }
     reply(cx, NAME, listed, batch_size, out)
+}
+
+/// The description of each collection and view of a database.
+pub fn described(catalog: &CatalogSnapshot, database: &str) -> impl Iterator<Item = DocBuf> {
+    let database = catalog.database(database);
+    let collections = database.into_iter().flat_map(|db| db.collections());
+    let views = database.into_iter().flat_map(|db| db.views());
+    collections
+        .map(|collection| collection.to_list_doc())
+        .chain(views.map(|view| match catalog.timeseries(view.ns()) {
+            Some(series) => sheaf_db::ddl::timeseries::to_list_doc(view.ns(), &series.buckets),
+            None => view.to_list_doc(),
+        }))
 }
 
 fn name_and_type(info: &DocBuf) -> DocBuf {

@@ -154,6 +154,8 @@ fn source_of(stage: &str) -> Option<(Action, bool)> {
         "$changeStream" => (Action::ChangeStream, false),
         "$currentOp" => (Action::Inprog, true),
         "$listSessions" | "$listLocalSessions" => (Action::ListSessions, true),
+        // On admin it describes all databases.
+        "$listClusterCatalog" => (Action::ListDatabases, true),
         _ => return None,
     })
 }

@@ -87,7 +87,7 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
 
 /// Checks `{user, db}`, both names.
 /// Errors: `TypeMismatch`, 40414 for a missing one, 40415 for another field.
-pub fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
+fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
     const WITHIN: &str = "KillAllSessionsUser";
     let (mut name, mut db) = (None, None);
     for element in user.iter() {

@@ -118,6 +118,17 @@ pub(super) static TABLE: &[(&str, AccumulatorKind)] = &[
 ];
 
 impl AccumulatorKind {
+    /// Whether its operand is a document of named fields rather than one expression.
+    fn has_fields(self) -> bool {
+        use AccumulatorKind::{
+            Bottom, BottomN, FirstN, LastN, MaxN, Median, MinN, Percentile, Top, TopN,
+        };
+        matches!(
+            self,
+            Bottom | BottomN | FirstN | LastN | MaxN | Median | MinN | Percentile | Top | TopN
+        )
+    }
+
     /// `$name`.
     fn name(self) -> &'static str {
         let found = TABLE.iter().find(|(_, kind)| *kind == self);
@@ -435,11 +446,6 @@ impl Accumulator {
             }
             Accumulator::Concat(values) => match raw {
                 None => Ok(0),
-                Some(RawValue::Null) => {
-                    let before = values.current_len();
-                    values.push(RawValue::Null);
-                    Ok(values.current_len() - before)
-                }
                 Some(raw) => append_all("$concatArrays", values, raw),
             },
             Accumulator::Set {

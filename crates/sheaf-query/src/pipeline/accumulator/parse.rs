@@ -29,6 +29,27 @@ impl AccumulatorSpec {
         operand: RawValue<'_>,
         scope: &VariableScope,
     ) -> Result<AccumulatorSpec> {
+        let is_unary = TABLE
+            .iter()
+            .any(|(known, kind)| *known == name && !kind.has_fields());
+        if is_unary && matches!(operand, RawValue::Array(_)) {
+            return Err(location(
+                40237,
+                format!(
+                    "the {name} accumulator is a unary operator: it takes one expression, not an array"
+                ),
+            ));
+        }
+        AccumulatorSpec::parse_over_window(name, operand, scope)
+    }
+
+    /// Parses the accumulator as a window function, whose one expression may be an array.
+    /// Errors: those of [`AccumulatorSpec::parse`] except 40237.
+    pub(crate) fn parse_over_window(
+        name: &str,
+        operand: RawValue<'_>,
+        scope: &VariableScope,
+    ) -> Result<AccumulatorSpec> {
         let mut spec = AccumulatorSpec::parse_kind(name, operand, scope)?;
         spec.collator = scope.collator().cloned();
         spec.sort = spec
@@ -76,12 +97,6 @@ impl AccumulatorSpec {
             FirstN | LastN | MinN | MaxN => n_of(name, *kind, operand, scope),
             Top | Bottom | TopN | BottomN => ranked(name, *kind, operand, scope),
             Percentile | Median => quantiles(name, *kind, operand, scope),
-            _ if matches!(operand, RawValue::Array(_)) => Err(location(
-                40237,
-                format!(
-                    "the {name} accumulator is a unary operator: it takes one expression, not an array"
-                ),
-            )),
             _ => Ok(plain(*kind, parse(operand, scope)?)),
         }
     }
@@ -131,8 +146,12 @@ fn check_n(n: Option<RawValue<'_>>) -> Result<usize> {
 
 /// `n` for the group with this `_id`: its paths are read from the `_id`.
 pub(super) fn evaluate_n(n: &Expression, id: RawValue<'_>) -> Result<usize> {
+    if let Some(constant) = n.as_constant() {
+        return check_n(constant);
+    }
     let id = id.as_document().unwrap_or(RawDoc::EMPTY);
-    check_n(n.evaluate_on(id)?.as_raw())
+    // MongoDB has one code for every invalid value that is computed.
+    check_n(n.evaluate_on(id)?.as_raw()).map_err(|error| location(7548606, error.message()))
 }
 
 fn n_of(
@@ -141,7 +160,11 @@ fn n_of(
     operand: RawValue<'_>,
     scope: &VariableScope,
 ) -> Result<AccumulatorSpec> {
-    let doc = document(name, operand, &["input", "n"], 5787801, 5787901)?;
+    let not_object = match kind {
+        AccumulatorKind::MinN | AccumulatorKind::MaxN => 5787900,
+        _ => 5787801,
+    };
+    let doc = document(name, operand, &["input", "n"], not_object, 5787901)?;
     let n = parse_n(name, required(name, doc, "n", 5787906)?, scope)?;
     let input = parse(required(name, doc, "input", 5787907)?, scope)?;
     Ok(AccumulatorSpec {

@@ -144,10 +144,10 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     let mut group = DocBuilder::new();
     group.append("_id", RawValue::Null);
     match output {
-        Some(output) => {
+        Some(output) if !output.is_empty() => {
             group.extend(output);
         }
-        None => {
+        _ => {
             group.append("count", &doc! {"$sum": 1});
         }
     }
@@ -364,12 +364,10 @@ impl StageExec for Running {
                     Some(boundary) => boundary,
                     None => series.above(self.number(&last)?),
                 };
-                (Value::Double(min), Value::Double(max))
+                self.begin = Some(max);
+                (series.value(min), series.value(max))
             }
         };
-        if let (Value::Double(max), Some(_)) = (&max, &self.granularity) {
-            self.begin = Some(*max);
-        }
         let mut out = DocBuilder::new();
         out.begin_document("_id")
             .append("min", &min)

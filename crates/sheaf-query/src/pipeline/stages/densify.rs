@@ -189,12 +189,16 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             }
         }
     }
-    let step = step.ok_or_else(|| missing("range.step"))?;
-    if unit.is_some() && step.as_integer().is_none() {
-        return Err(location(
-            6586400,
-            "The step parameter in a range statement must be a whole number when densifying a date range",
-        ));
+    let mut step = step.ok_or_else(|| missing("range.step"))?;
+    if unit.is_some() {
+        // Of any type of number.
+        let whole = RawValue::from(step).as_i64_exact().ok_or_else(|| {
+            location(
+                6586400,
+                "The step parameter in a range statement must be a whole number when densifying a date range",
+            )
+        })?;
+        step = Number::Long(whole).narrowed();
     }
     let bounds = match bounds.ok_or_else(|| missing("range.bounds"))? {
         RawValue::String("full") => Bounds::Full,

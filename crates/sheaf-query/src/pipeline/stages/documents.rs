@@ -1,5 +1,7 @@
 //! `$documents`: literal documents as the source of a pipeline, in place of a collection.
 
+use std::sync::Arc;
+
 use sheaf_bson::error_code::Result;
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuf, RawDoc, RawValue};
@@ -8,12 +10,22 @@ use crate::expression::{location, parse as parse_expression};
 use crate::pipeline::PipelineSource;
 use crate::pipeline::stage::{ParsedStage, StageContext};
 
+use super::sub_pipeline::names_variable;
+
 /// Parses and evaluates an expression whose value is an array of objects and which reads no
 /// document.
 ///
-/// Errors: 5858203 for another value, and those of expressions.
+/// Errors: 5858203 for another value, unless it depends on a variable of an outer document, which
+/// is not known yet; those of expressions.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let expression = parse_expression(value, &context.parse.variables)?;
+    let mut unknown = context.parse.variables.unknown();
+    if unknown.any(|name| names_variable(value, name)) {
+        // The pipeline is parsed again when the variable has a value.
+        return Ok(ParsedStage::Source(PipelineSource::Documents(
+            Arc::default(),
+        )));
+    }
     let evaluated = expression.evaluate_on(RawDoc::EMPTY)?;
     let wrong = |found: Option<RawValue<'_>>| {
         location(

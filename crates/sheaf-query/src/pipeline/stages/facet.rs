@@ -66,15 +66,8 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 ),
             ));
         };
-        if name.contains('.') {
-            return Err(location(
-                40172,
-                format!("the name '{name}' of a facet must not contain '.'"),
-            ));
-        }
-        if crate::expression::field_path::split(name)?.len() != 1
-            || facets.iter().any(|(known, _)| **known == *name)
-        {
+        check_name(name)?;
+        if facets.iter().any(|(known, _)| **known == *name) {
             return Err(location(
                 40172,
                 format!("the name '{name}' of a facet is given twice"),
@@ -87,6 +80,21 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         facets: facets.into(),
         optimized: false,
     }))
+}
+
+/// Checks the name of an output field. Errors: 15998, 16410, 16411, 16412.
+fn check_name(name: &str) -> Result<()> {
+    let (code, why) = match name {
+        "" => (15998, "must not be empty"),
+        _ if name.starts_with('$') => (16410, "must not begin with '$'"),
+        _ if name.contains('\0') => (16411, "must not contain a zero byte"),
+        _ if name.contains('.') => (16412, "must not contain '.'"),
+        _ => return Ok(()),
+    };
+    Err(location(
+        code,
+        format!("the name '{name}' of a facet {why}"),
+    ))
 }
 
 impl PipelineStage for Facet {

@@ -124,10 +124,11 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 valued = true;
             }
             ("method", RawValue::String(method @ ("linear" | "locf"))) => {
-                if sort_by.is_none() {
+                // The last value carries forward in any order, also that of the input.
+                if method == "linear" && sort_by.is_none() {
                     return Err(location(
                         6050203,
-                        "$fill with a 'method' requires a 'sortBy'",
+                        "$fill with the method 'linear' requires a 'sortBy'",
                     ));
                 }
                 let function = match method {

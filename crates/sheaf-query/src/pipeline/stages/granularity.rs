@@ -3,6 +3,8 @@
 //! A series repeats in every decade: R5 is 1, 1.6, 2.5, 4, 6.3, 10, 16, ... The Renard series (R)
 //! and the E series of resistors are tables of ISO 3 and IEC 60063; powers of two are computed.
 
+use sheaf_bson::{RawValue, Value};
+
 /// A series of preferred numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Granularity {
@@ -87,6 +89,16 @@ impl Granularity {
                 };
                 (decade - 1..decade + 2).flat_map(scaled).collect()
             }
+        }
+    }
+
+    /// A number of the series as a value: whole powers of two are integers.
+    pub(super) fn value(&self, x: f64) -> Value {
+        match self {
+            Granularity::PowersOfTwo if x.fract() == 0.0 && x < i64::MAX as f64 => {
+                RawValue::int_or_long(x as i64).to_value()
+            }
+            _ => Value::Double(x),
         }
     }
 

@@ -9,13 +9,13 @@
 //! ```
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value, doc};
+use sheaf_bson::{ArrayBuf, DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
 use crate::expression::{Expression, field_path, location, parse as parse_expression};
-use crate::matcher::ParseContext;
+use crate::pipeline::PipelineSink;
 use crate::pipeline::environment::ForeignName;
+use crate::pipeline::operand::Operand;
 use crate::pipeline::stage::{ParsedStage, StageContext};
-use crate::pipeline::{Pipeline, PipelineSink};
 
 /// A parsed `$merge`.
 #[derive(Debug, Clone)]
@@ -70,8 +70,9 @@ impl WhenNotMatched {
 
 /// Parses `"collection"` or `{into, on, let, whenMatched, whenNotMatched}`.
 ///
-/// Errors: 51182 for another operand, 51181 for an unsupported combination of modes, 51199 for a
-/// `let` without a pipeline or with another `new`; those of the pipeline.
+/// Errors: TypeMismatch for another operand, 51181 for an unsupported combination of modes, 51199
+/// for a `let` without a pipeline or with another `new`; the codes of [`Operand`]. The stages of a
+/// `whenMatched` are parsed with the first result.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let mut merge = Merge {
         into: ForeignName {
@@ -88,8 +89,8 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         RawValue::String(_) => merge.into = target(value)?,
         RawValue::Document(spec) => read(spec, &mut merge)?,
         other => {
-            return Err(location(
-                51182,
+            return Err(Error::new(
+                ErrorCode::TYPE_MISMATCH,
                 format!(
                     "$merge only supports a string or object argument, but found {}",
                     other.type_name()
@@ -97,63 +98,34 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             ));
         }
     }
-    if merge.into.collection.is_empty() {
-        return Err(Error::new(
-            ErrorCode::IDL_FAILED_TO_PARSE,
-            "BSON field '$merge.into' is missing but a required field",
-        ));
-    }
     check_modes(&merge)?;
     bind_variables(&mut merge, context)?;
     Ok(ParsedStage::Sink(PipelineSink::Merge(merge.into())))
 }
 
-fn wrong_type(field: &str, value: RawValue<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '$merge.{field}' is the wrong type '{}', expected {expected}",
-            value.type_name()
-        ),
-    )
-}
-
 fn target(value: RawValue<'_>) -> Result<ForeignName> {
-    let empty = || {
-        Error::new(
-            ErrorCode::INVALID_NAMESPACE,
-            "the collection of $merge must not be empty",
-        )
-    };
     match value {
-        RawValue::String("") => Err(empty()),
+        RawValue::String("") => Err(location(
+            5786800,
+            "$merge 'into' field cannot be an empty string",
+        )),
         RawValue::String(name) => Ok(ForeignName {
             db: None,
             collection: name.into(),
         }),
         RawValue::Document(spec) => {
-            let mut name = ForeignName {
-                db: None,
-                collection: Box::default(),
-            };
-            for element in spec {
-                match (element.key(), element.value()) {
-                    ("db", RawValue::String(db)) => name.db = Some(db.into()),
-                    ("coll", RawValue::String(coll)) => name.collection = coll.into(),
-                    (field @ ("db" | "coll"), value) => {
-                        return Err(wrong_type(field, value, "type 'string'"));
-                    }
-                    (other, _) => {
-                        return Err(Error::new(
-                            ErrorCode::IDL_UNKNOWN_FIELD,
-                            format!("BSON field '$merge.into.{other}' is an unknown field."),
-                        ));
-                    }
-                }
-            }
-            match name.collection.is_empty() {
-                true => Err(empty()),
-                false => Ok(name),
+            let operand = Operand::new("$merge.into", spec, &["db", "coll"])?;
+            // An empty name of a database is an absent one.
+            let db = operand.string("db")?.filter(|db| !db.is_empty());
+            match operand.string("coll")? {
+                Some(coll) if !coll.is_empty() => Ok(ForeignName {
+                    db: db.map(Into::into),
+                    collection: coll.into(),
+                }),
+                _ => Err(location(
+                    5786801,
+                    "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
+                )),
             }
         }
         other => Err(location(
@@ -167,52 +139,50 @@ fn target(value: RawValue<'_>) -> Result<ForeignName> {
 }
 
 fn read(spec: RawDoc<'_>, merge: &mut Merge) -> Result<()> {
-    for element in spec {
-        let (name, value) = (element.key(), element.value());
-        match name {
-            "into" => merge.into = target(value)?,
-            "on" => merge.on = Some(on_fields(value)?),
-            "let" => match value {
-                RawValue::Document(vars) => merge.let_spec = Some(vars.to_buf()),
-                other => return Err(wrong_type("let", other, "type 'object'")),
-            },
-            "whenMatched" => {
-                merge.when_matched = match value {
-                    RawValue::String("replace") => WhenMatched::Replace,
-                    RawValue::String("keepExisting") => WhenMatched::KeepExisting,
-                    RawValue::String("merge") => WhenMatched::Merge,
-                    RawValue::String("fail") => WhenMatched::Fail,
-                    RawValue::Array(stages) => WhenMatched::Pipeline(stages.to_buf()),
-                    RawValue::String(other) => return Err(not_a_mode("whenMatched", other)),
-                    other => {
-                        return Err(location(
-                            51191,
-                            format!(
-                                "$merge 'whenMatched' field must be either a string or an array, but found {}",
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                }
-            }
-            "whenNotMatched" => {
-                merge.when_not_matched = match value {
-                    RawValue::String("insert") => WhenNotMatched::Insert,
-                    RawValue::String("discard") => WhenNotMatched::Discard,
-                    RawValue::String("fail") => WhenNotMatched::Fail,
-                    RawValue::String(other) => return Err(not_a_mode("whenNotMatched", other)),
-                    other => return Err(wrong_type("whenNotMatched", other, "type 'string'")),
-                }
-            }
-            other => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '$merge.{other}' is an unknown field."),
-                ));
-            }
-        }
+    let known = &["into", "on", "let", "whenMatched", "whenNotMatched"];
+    let operand = Operand::new("$merge", spec, known)?;
+    // For these three, null is not an absent field.
+    let into = spec.get("into").ok_or_else(|| operand.missing("into"))?;
+    merge.into = target(into)?;
+    merge.on = spec.get("on").map(on_fields).transpose()?;
+    if let Some(mode) = spec.get("whenMatched") {
+        merge.when_matched = when_matched(mode)?;
     }
+    merge.let_spec = operand.document("let")?.map(|vars| vars.to_buf());
+    merge.when_not_matched = match operand.string("whenNotMatched")? {
+        None | Some("insert") => WhenNotMatched::Insert,
+        Some("discard") => WhenNotMatched::Discard,
+        Some("fail") => WhenNotMatched::Fail,
+        Some(other) => return Err(not_a_mode("whenNotMatched", other)),
+    };
     Ok(())
+}
+
+fn when_matched(mode: RawValue<'_>) -> Result<WhenMatched> {
+    match mode {
+        RawValue::String("replace") => Ok(WhenMatched::Replace),
+        RawValue::String("keepExisting") => Ok(WhenMatched::KeepExisting),
+        RawValue::String("merge") => Ok(WhenMatched::Merge),
+        RawValue::String("fail") => Ok(WhenMatched::Fail),
+        RawValue::String(other) => Err(not_a_mode("whenMatched", other)),
+        RawValue::Array(stages) => match stages.iter().find(|s| s.as_document().is_none()) {
+            None => Ok(WhenMatched::Pipeline(stages.to_buf())),
+            Some(other) => Err(Error::new(
+                ErrorCode::TYPE_MISMATCH,
+                format!(
+                    "Each element of the 'pipeline' array must be an object, not {}",
+                    other.type_name()
+                ),
+            )),
+        },
+        other => Err(location(
+            51191,
+            format!(
+                "$merge 'whenMatched' field must be either a string or an array, but found {}",
+                other.type_name()
+            ),
+        )),
+    }
 }
 
 fn not_a_mode(field: &str, mode: &str) -> Error {
@@ -296,7 +266,7 @@ fn check_modes(merge: &Merge) -> Result<()> {
 }
 
 fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
-    let WhenMatched::Pipeline(stages) = &merge.when_matched else {
+    if !matches!(merge.when_matched, WhenMatched::Pipeline(_)) {
         if merge.let_spec.is_some() {
             return Err(location(
                 51199,
@@ -304,7 +274,7 @@ fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
             ));
         }
         return Ok(());
-    };
+    }
     let mut inner = context.parse.clone();
     // Variables of the command; those of the stage shadow them.
     for (name, value) in inner.variables.constants() {
@@ -330,18 +300,7 @@ fn bind_variables(merge: &mut Merge, context: &StageContext<'_>) -> Result<()> {
         inner.variables.declare(element.key())?;
         merge.variables.push((element.key().into(), value));
     }
-    check_pipeline(stages.as_raw(), &inner)
-}
-
-fn check_pipeline(stages: RawArray<'_>, context: &ParseContext) -> Result<()> {
-    let parsed = Pipeline::parse(stages, context)?;
-    match parsed.first_stage_not_for_updates() {
-        None => Ok(()),
-        Some(stage) => Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            format!("{stage} is not allowed to be used within an update"),
-        )),
-    }
+    Ok(())
 }
 
 impl Merge {

@@ -6,6 +6,7 @@ use sheaf_bson::{DocBuilder, RawValue, Value, doc};
 use crate::expression::location;
 use crate::pipeline::PipelineSink;
 use crate::pipeline::environment::ForeignName;
+use crate::pipeline::operand::Operand;
 use crate::pipeline::stage::{ParsedStage, StageContext};
 use crate::timeseries::TimeseriesOptions;
 
@@ -19,60 +20,28 @@ pub struct Out {
 }
 
 /// Parses `"collection"` or `{db, coll, timeseries}`.
-/// Errors: 16990 for another operand, FailedToParse for a field that is unknown or missing,
-/// those of the options of time-series collections.
+/// Errors: 16990 for another operand, the codes of [`Operand`], those of the options of time-series
+/// collections.
 pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
-    let mut timeseries = None;
-    let to = match value {
-        RawValue::String(name) => ForeignName {
-            db: None,
-            collection: checked(name)?,
+    let out = match value {
+        RawValue::String(name) => Out {
+            to: ForeignName {
+                db: None,
+                collection: checked(name)?,
+            },
+            timeseries: None,
         },
         RawValue::Document(spec) => {
-            let (mut db, mut collection) = (None, None);
-            for element in spec {
-                match (element.key(), element.value()) {
-                    ("db", RawValue::String(name)) => db = Some(Box::from(name)),
-                    ("coll", RawValue::String(name)) => collection = Some(checked(name)?),
-                    ("db" | "coll", other) => {
-                        return Err(Error::new(
-                            ErrorCode::TYPE_MISMATCH,
-                            format!(
-                                "BSON field '$out.{}' is the wrong type '{}', expected type 'string'",
-                                element.key(),
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                    ("timeseries", RawValue::Document(options)) => {
-                        timeseries = Some(TimeseriesOptions::parse(options)?);
-                    }
-                    ("timeseries", other) => {
-                        return Err(Error::new(
-                            ErrorCode::TYPE_MISMATCH,
-                            format!(
-                                "BSON field '$out.timeseries' is the wrong type '{}', expected type 'object'",
-                                other.type_name()
-                            ),
-                        ));
-                    }
-                    (other, _) => {
-                        return Err(Error::new(
-                            ErrorCode::IDL_UNKNOWN_FIELD,
-                            format!("BSON field '$out.{other}' is an unknown field."),
-                        ));
-                    }
-                }
-            }
-            let (Some(db), Some(collection)) = (db, collection) else {
-                return Err(location(
-                    16994,
-                    "$out as an object needs both 'db' and 'coll'",
-                ));
-            };
-            ForeignName {
-                db: Some(db),
-                collection,
+            let operand = Operand::new("$out", spec, &["db", "coll", "timeseries"])?;
+            let required = |name| operand.string(name)?.ok_or_else(|| operand.missing(name));
+            let (collection, db) = (checked(required("coll")?)?, required("db")?);
+            let timeseries = operand.document("timeseries")?;
+            Out {
+                to: ForeignName {
+                    db: Some(db.into()),
+                    collection,
+                },
+                timeseries: timeseries.map(TimeseriesOptions::parse).transpose()?,
             }
         }
         other => {
@@ -85,9 +54,7 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
             ));
         }
     };
-    Ok(ParsedStage::Sink(PipelineSink::Out(
-        Out { to, timeseries }.into(),
-    )))
+    Ok(ParsedStage::Sink(PipelineSink::Out(out.into())))
 }
 
 fn checked(name: &str) -> Result<Box<str>> {

@@ -10,6 +10,7 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
+use crate::arithmetic::Number;
 use crate::expression::location;
 use crate::matcher::Dependencies;
 use crate::pipeline::environment::{Environment, SpillStats, SpillStore};
@@ -36,25 +37,25 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
                 format!("unrecognized option to $sample: {}", element.key()),
             ));
         }
-        let value = element.value();
-        if !value.is_number() {
-            return Err(location(28746, "size argument to $sample must be a number"));
-        }
-        let whole = value.as_f64().map(f64::trunc).filter(|x| *x >= 0.0);
-        let Some(whole) = whole else {
-            return Err(location(
-                28747,
-                format!(
-                    "size argument to $sample must not be negative: {}",
-                    shell(value)
-                ),
-            ));
-        };
-        size = Some(whole as u64);
+        size = Some(element.value());
     }
-    match size {
+    let size = size.ok_or_else(|| location(28749, "$sample stage must specify a size"))?;
+    let Some(number) = Number::from_raw(size) else {
+        return Err(location(28746, "size argument to $sample must be a number"));
+    };
+    let whole = match number.is_nan() {
+        true => None,
+        false => u64::try_from(number.saturating_i64()).ok(),
+    };
+    match whole {
         Some(size) => Ok(ParsedStage::of(Sample { size })),
-        None => Err(location(28749, "$sample stage must specify a size")),
+        None => Err(location(
+            28747,
+            format!(
+                "size argument to $sample must not be negative: {}",
+                shell(size)
+            ),
+        )),
     }
 }
 

@@ -18,8 +18,8 @@ use sheaf_bson::{ArrayBuf, DocBuf, RawArray, RawDoc, RawValue};
 
 use crate::expression::{Expression, parse};
 use crate::matcher::{Dependencies, ParseContext};
-use crate::pipeline::stage::{PipelinePlace, StageContext};
-use crate::pipeline::{OptimizedPipeline, Pipeline, PipelineSource, Stage};
+use crate::pipeline::stage::StageContext;
+use crate::pipeline::{OptimizedPipeline, Pipeline, PipelinePlace, PipelineSource, Stage};
 
 /// A sub-pipeline with its variables.
 #[derive(Debug, Clone)]
@@ -29,6 +29,7 @@ pub struct SubPipeline {
     variables: Vec<(Box<str>, Expression)>,
     context: ParseContext,
     depth: usize,
+    in_facet: bool,
     within: &'static str,
     /// Parsed with the variables declared, but not bound.
     declared: Arc<Pipeline>,
@@ -76,6 +77,7 @@ impl SubPipeline {
             variables,
             context: context.parse.clone(),
             depth: context.depth,
+            in_facet: context.in_facet,
             within,
             declared: Arc::new(declared),
             correlated,
@@ -158,6 +160,8 @@ impl SubPipeline {
             parse: &context,
             depth: self.depth,
             place: PipelinePlace::Within(self.within),
+            in_facet: self.in_facet,
+            target: None,
         };
         let pipeline = Pipeline::parse_sub(self.text.as_raw(), self.within, &stage_context)?;
         Ok((Arc::new(pipeline), context))
@@ -196,7 +200,7 @@ fn prepared(
 
 /// Whether a string within the value names the variable. May return a false positive, because it
 /// includes strings that are not expressions.
-fn names_variable(value: RawValue<'_>, name: &str) -> bool {
+pub(super) fn names_variable(value: RawValue<'_>, name: &str) -> bool {
     match value {
         RawValue::String(text) => text
             .strip_prefix("$$")

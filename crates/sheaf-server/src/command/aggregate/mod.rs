@@ -2,6 +2,7 @@
 //! generates.
 
 mod change_stream;
+mod cluster_catalog;
 mod sources;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use sheaf_db::{Namespace, ResultSource};
 use sheaf_query::canonical::Hint;
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::ParseContext;
-use sheaf_query::pipeline::{Pipeline, PipelineSource};
+use sheaf_query::pipeline::{Pipeline, PipelineSource, PipelineTarget};
 
 use super::batch::{self, CursorSettings};
 use super::context::CommandContext;
@@ -236,7 +237,7 @@ fn start(
             db_aggregate::start(context, &view, &cx.op, pipeline, hint.as_ref())?
         }
         PipelineSource::Generated { name, spec } => {
-            let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
+            let documents = context.generate(name, namespace, &view, spec.as_raw())?;
             db_aggregate::start_over(context, documents, pipeline)
         }
         PipelineSource::Documents(_) => {
@@ -276,7 +277,17 @@ fn prepare(
         collation: collation.clone(),
         options: cx.server.query_options(allow_disk_use),
     };
-    PreparedPipeline::new(&cx.server.db, &cx.op, namespace, &request, |ns| cx.view(ns))
+    let mut prepared =
+        PreparedPipeline::new(&cx.server.db, &cx.op, namespace, &request, |ns| cx.view(ns))?;
+    prepared.context = prepared.context.with_first_stages(first_stages(cx));
+    Ok(prepared)
+}
+
+fn first_stages(cx: &CommandContext<'_>) -> Arc<sources::ServerSources> {
+    Arc::new(sources::ServerSources {
+        server: Arc::downgrade(cx.server),
+        port: cx.port(),
+    })
 }
 
 /// Runs a pipeline over no collection (`aggregate: 1`): its first stage generates the documents.
@@ -286,7 +297,11 @@ fn run_collectionless(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let parse = parse_context(cx, request.let_vars, request.collation.resolve(None))?;
-    let pipeline = Pipeline::parse(request.pipeline, &parse)?.optimize();
+    let target = match cx.db {
+        "admin" => PipelineTarget::Admin,
+        _ => PipelineTarget::Database,
+    };
+    let pipeline = Pipeline::parse_over(request.pipeline, &parse, Some(target))?.optimize();
     let documents = match &pipeline.rest.source {
         PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
         PipelineSource::Documents(docs) => docs.to_vec(),
@@ -298,7 +313,8 @@ fn run_collectionless(
         }
     };
     let options = cx.server.query_options(request.allow_disk_use);
-    let context = AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction());
+    let context = AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction())
+        .with_first_stages(first_stages(cx));
     if request.explain {
         let ns = Namespace::new(cx.db, "system.listing")?;
         let request = ExplainRequest {
@@ -411,7 +427,7 @@ pub fn explain_on_view(
             db_aggregate::explain::explain(context, &request, pipeline, out)
         }
         PipelineSource::Generated { name, spec } => {
-            let documents = sources::of_collection(cx, name, &view, namespace, spec.as_raw())?;
+            let documents = context.generate(name, namespace, &view, spec.as_raw())?;
             db_aggregate::explain::explain_over(context, &request, documents.into(), pipeline, out)
         }
         PipelineSource::Documents(_) => Err(Error::new(

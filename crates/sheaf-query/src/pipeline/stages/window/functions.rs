@@ -315,20 +315,13 @@ impl FunctionSpec {
         let reading = |value: RawValue<'_>| AccumulatorSpec::parse_reading(value, scope);
         let mut by_place = false;
         let (accumulator, over) = match name {
-            "$covariancePop" | "$covarianceSamp" => match operand {
-                RawValue::Array(pair) if pair.count() == 2 => (
-                    reading(operand)?,
-                    Over::Covariance {
-                        sample: name == "$covarianceSamp",
-                    },
-                ),
-                other => {
-                    return Err(failed(format!(
-                        "{name} expects an array of two expressions, not {}",
-                        shell(other)
-                    )));
-                }
-            },
+            // Inputs that are not arrays of two numbers are ignored.
+            "$covariancePop" | "$covarianceSamp" => (
+                reading(operand)?,
+                Over::Covariance {
+                    sample: name == "$covarianceSamp",
+                },
+            ),
             "$derivative" | "$integral" => {
                 by_place = true;
                 let doc = arguments(name, operand, &["input", "unit"])?;
@@ -375,8 +368,8 @@ impl FunctionSpec {
             }
             _ => {
                 let unknown = |name: &str| failed(format!("Unrecognized window function, {name}"));
-                let accumulator =
-                    AccumulatorSpec::parse(name, operand, scope).map_err(|e| match e.code() {
+                let accumulator = AccumulatorSpec::parse_over_window(name, operand, scope)
+                    .map_err(|e| match e.code() {
                         ErrorCode(15952) => unknown(name),
                         _ => e,
                     })?;

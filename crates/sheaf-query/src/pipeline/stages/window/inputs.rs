@@ -31,13 +31,14 @@ impl Input {
         self.value.as_ref().map_or(RawValue::Null, |v| v.as_raw())
     }
 
-    pub(super) fn pair(&self) -> Option<(f64, f64)> {
+    /// The input as an array of two numbers.
+    pub(super) fn pair(&self) -> Option<(Number, Number)> {
         let Some(RawValue::Array(array)) = self.value.as_ref().map(|v| v.as_raw()) else {
             return None;
         };
         let mut numbers = array.iter().map(Number::from_raw);
         match (numbers.next(), numbers.next(), numbers.next()) {
-            (Some(Some(x)), Some(Some(y)), None) => Some((x.to_f64(), y.to_f64())),
+            (Some(Some(x)), Some(Some(y)), None) => Some((x, y)),
             _ => None,
         }
     }

@@ -35,6 +35,7 @@ use functions::{FunctionSpec, Order, SharedFunction, WindowFunction};
 mod by_neighbours;
 mod by_place;
 mod covariance;
+mod deviation;
 mod frame;
 pub(in crate::pipeline) mod functions;
 mod inputs;

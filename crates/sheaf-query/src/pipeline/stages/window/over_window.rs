@@ -12,6 +12,7 @@ use crate::interrupt;
 use crate::pipeline::accumulator::{AccumulatorFeed, AccumulatorKind, AccumulatorSpec, size};
 
 use super::covariance::Covariance;
+use super::deviation::SlidingDeviation;
 use super::frame::{Frame, Position, Window};
 use super::functions::{Over, WindowFunction, failed};
 use super::inputs::{Input, Inputs};
@@ -56,7 +57,7 @@ impl Windowed {
                 Over::Derivative { unit } | Over::Integral { unit } => Some((only.cloned(), *unit)),
                 _ => None,
             },
-            sliding: sliding(over, accumulator)?,
+            sliding: sliding(over, accumulator, window.slides())?,
             slides: window.slides(),
             inputs: Inputs::default(),
             pushed: 0,
@@ -79,7 +80,12 @@ impl WindowFunction for Windowed {
                     Some(path) => path.evaluate_on(doc)?,
                     None => EvalValue::Missing,
                 };
-                match Position::of(place.as_raw(), *unit)? {
+                let place = Position::of(place.as_raw(), *unit).map_err(|error| match unit {
+                    // MongoDB's code for these functions differs from that of ranges.
+                    Some(_) => location(5624900, error.message()),
+                    None => error,
+                })?;
+                match place {
                     Position::Number(n) => n,
                     Position::Date(millis) => Number::Long(millis),
                 }
@@ -132,6 +138,7 @@ impl WindowFunction for Windowed {
             self.sliding.remove(self.gone, &self.inputs, upper);
             self.gone += 1;
         }
+        self.sliding.settle(&self.inputs, (lower, upper))?;
         let moving = matches!(self.sliding, Sliding::Scaler { .. });
         let value = match &self.last {
             Some((window, value)) if *window == (lower, upper) && !moving => value.clone(),
@@ -182,7 +189,8 @@ fn may_go_on(document: u64) -> Result<()> {
     }
 }
 
-fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
+/// The state of the function; `slides`: documents also leave the window.
+fn sliding(over: &Over, spec: &AccumulatorSpec, slides: bool) -> Result<Sliding> {
     use std::cmp::Ordering;
     let collator = || spec.collator().cloned();
     let n = || spec.constant_n();
@@ -190,7 +198,6 @@ fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
         Over::Covariance { sample } => Sliding::Covariance {
             state: Covariance::default(),
             sample: *sample,
-            special: 0,
         },
         Over::Derivative { .. } => Sliding::Derivative,
         Over::Integral { .. } => Sliding::Integral {
@@ -230,11 +237,20 @@ fn sliding(over: &Over, spec: &AccumulatorSpec) -> Result<Sliding> {
                 bytes: 0,
                 collator: collator(),
             },
-            AccumulatorKind::StdDevPop | AccumulatorKind::StdDevSamp => Sliding::Deviation {
-                state: Deviation::default(),
-                sample: spec.kind == AccumulatorKind::StdDevSamp,
-                special: 0,
-            },
+            AccumulatorKind::StdDevPop | AccumulatorKind::StdDevSamp => {
+                let sample = spec.kind == AccumulatorKind::StdDevSamp;
+                match slides {
+                    true => Sliding::SlidingDeviation {
+                        state: SlidingDeviation::default(),
+                        sample,
+                    },
+                    false => Sliding::Deviation {
+                        state: Deviation::default(),
+                        sample,
+                        special: 0,
+                    },
+                }
+            }
             AccumulatorKind::Percentile | AccumulatorKind::Median => Sliding::Numbers {
                 sorted: Vec::new(),
                 shares: spec.shares(),

@@ -16,11 +16,12 @@ use crate::arithmetic::Number;
 use crate::pipeline::accumulator::{AccumulatorKind, not_an_array};
 
 use super::covariance::Covariance;
+use super::deviation::SlidingDeviation;
 use super::functions::failed;
 use super::inputs::{Input, Inputs};
 use super::sliding_sum::SlidingSum;
 
-/// A deviation or covariance of `count` terms, some of which are not finite.
+/// A deviation of `count` terms, some of which are not finite.
 fn undefined(count: u64, sample: bool) -> Value {
     match sample && count < 2 {
         true => Value::Null,
@@ -62,11 +63,16 @@ pub(super) enum Sliding {
         bytes: usize,
         collator: Option<Arc<Collator>>,
     },
+    /// In a window that only grows.
     Deviation {
         state: Deviation,
         sample: bool,
         /// Count of numbers in the window that are not finite; they make the deviation NaN.
         special: u64,
+    },
+    SlidingDeviation {
+        state: SlidingDeviation,
+        sample: bool,
     },
     Numbers {
         sorted: Vec<f64>,
@@ -82,7 +88,6 @@ pub(super) enum Sliding {
     Covariance {
         state: Covariance,
         sample: bool,
-        special: u64,
     },
     /// The change of the value divided by the change of position, between the window's ends.
     Derivative,
@@ -116,7 +121,7 @@ impl Sliding {
     /// Errors: a value that the function cannot accept.
     pub(super) fn check(&self, value: Option<RawValue<'_>>) -> Result<()> {
         match (self, value) {
-            (Sliding::Concat, Some(RawValue::Array(_) | RawValue::Null) | None) => Ok(()),
+            (Sliding::Concat, Some(RawValue::Array(_)) | None) => Ok(()),
             (Sliding::Concat, Some(other)) => Err(not_an_array("$concatArrays", other)),
             (
                 Sliding::Set {
@@ -205,6 +210,11 @@ impl Sliding {
                 Some(_) => *special += 1,
                 None => {}
             },
+            Sliding::SlidingDeviation { state, .. } => {
+                if let Some(x) = input.number() {
+                    state.add(x.to_f64());
+                }
+            }
             Sliding::Numbers { sorted, .. } => {
                 if let Some(x) = input.number().map(Number::to_f64)
                     && !x.is_nan()
@@ -225,11 +235,11 @@ impl Sliding {
                     entries.insert((input.key.clone(), n), input.or_null().to_value());
                 }
             }
-            Sliding::Covariance { state, special, .. } => match input.pair() {
-                Some((x, y)) if x.is_finite() && y.is_finite() => state.add(x, y),
-                Some(_) => *special += 1,
-                None => {}
-            },
+            Sliding::Covariance { state, .. } => {
+                if let Some((x, y)) = input.pair() {
+                    state.add(x, y);
+                }
+            }
             Sliding::Integral { area, last } => {
                 if let Some(y) = input.number() {
                     let here = (input.at, y);
@@ -286,11 +296,13 @@ impl Sliding {
                     }
                 }
             }),
-            Sliding::Deviation { state, special, .. } => match input.number().map(Number::to_f64) {
-                Some(x) if x.is_finite() => state.remove(x),
-                Some(_) => *special -= 1,
-                None => {}
-            },
+            // A window that documents leave has a sliding deviation.
+            Sliding::Deviation { .. } => {}
+            Sliding::SlidingDeviation { state, .. } => {
+                if let Some(x) = input.number() {
+                    state.remove(x.to_f64());
+                }
+            }
             Sliding::Numbers { sorted, .. } => {
                 if let Some(x) = input.number().map(Number::to_f64)
                     && !x.is_nan()
@@ -306,11 +318,11 @@ impl Sliding {
                     *bytes -= input.bytes();
                 }
             }
-            Sliding::Covariance { state, special, .. } => match input.pair() {
-                Some((x, y)) if x.is_finite() && y.is_finite() => state.remove(x, y),
-                Some(_) => *special -= 1,
-                None => {}
-            },
+            Sliding::Covariance { state, .. } => {
+                if let Some((x, y)) = input.pair() {
+                    state.remove(x, y);
+                }
+            }
             Sliding::Integral { area, last } => {
                 if let Some(y) = input.number() {
                     let mut behind = inputs.range(n + 1, upper);
@@ -415,6 +427,7 @@ impl Sliding {
                 sample,
                 special,
             } => undefined(state.count() + special, *sample),
+            Sliding::SlidingDeviation { state, sample } => state.value(*sample),
             Sliding::Numbers {
                 sorted,
                 shares,
@@ -456,16 +469,7 @@ impl Sliding {
                 }
                 Value::Array(out.finish())
             }
-            Sliding::Covariance {
-                special: 0,
-                state,
-                sample,
-            } => state.value(*sample),
-            Sliding::Covariance {
-                state,
-                sample,
-                special,
-            } => undefined(state.count + special, *sample),
+            Sliding::Covariance { state, sample } => state.value(*sample),
             Sliding::Derivative => {
                 if upper < lower + 2 {
                     return Value::Null;
@@ -515,6 +519,18 @@ impl Sliding {
                 let share = share.unwrap_or(Number::Int(0));
                 share.times(most.minus(*least)).plus(*least).into()
             }
+        }
+    }
+
+    /// Computes again from the window what subtraction has made imprecise.
+    /// Errors: an interruption.
+    pub(super) fn settle(&mut self, inputs: &Inputs, (lower, upper): (u64, u64)) -> Result<()> {
+        match self {
+            Sliding::SlidingDeviation { state, .. } if state.is_imprecise() => {
+                let numbers = inputs.range(lower, upper).filter_map(Input::number);
+                state.restart(numbers.map(Number::to_f64))
+            }
+            _ => Ok(()),
         }
     }
 

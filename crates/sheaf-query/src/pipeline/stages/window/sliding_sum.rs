@@ -42,7 +42,8 @@ impl SlidingSum {
         }
     }
 
-    fn is_finite(number: Number) -> bool {
+    /// Whether the number is neither infinite nor NaN.
+    pub(super) fn is_finite(number: Number) -> bool {
         match number {
             Number::Decimal(d) => d.is_finite(),
             other => other.to_f64().is_finite(),
@@ -93,8 +94,12 @@ impl SlidingSum {
         sum
     }
 
+    pub(super) fn number(&self) -> Number {
+        self.settled().total()
+    }
+
     pub(super) fn total(&self) -> Value {
-        self.settled().total().into()
+        self.number().into()
     }
 
     pub(super) fn average(&self) -> Value {

@@ -22,6 +22,12 @@ impl Schema {
         if self.types.is_some_and(|types| !types.test(value)) {
             return Ok(false);
         }
+        if self
+            .encrypted
+            .is_some_and(|encrypted| !encrypted.test(value))
+        {
+            return Ok(false);
+        }
         if !self.enum_holds(value) {
             return Ok(false);
         }

@@ -105,6 +105,12 @@ impl Explainer<'_> {
             self.out.append("consideredType", value.type_name());
             self.out.end();
         }
+        if schema
+            .encrypted
+            .is_some_and(|encrypted| !encrypted.test(value))
+        {
+            self.failed(spec, "encrypt", "value was not encrypted", value);
+        }
         if !schema.enum_holds(value) {
             self.failed(spec, "enum", "value was not found in enum", value);
         }

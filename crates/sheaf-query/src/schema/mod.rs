@@ -16,6 +16,7 @@
 //! Invariant: unknown keywords are rejected at parse time. Evaluation fails only if a regular
 //! expression exceeds its limits.
 
+mod encryption;
 mod equality;
 mod evaluate;
 mod explain;
@@ -63,6 +64,8 @@ impl JsonSchema {
 struct Schema {
     /// `type` or `bsonType`.
     types: Option<TypeSet>,
+    /// `encrypt`.
+    encrypted: Option<encryption::Encrypted>,
     /// `enum`.
     one_of_values: Option<Vec<Value>>,
     number: Option<Box<NumberRules>>,

@@ -14,6 +14,7 @@ use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
 use sheaf_bson::{ElementType, Error, RawArray, RawDoc, RawElement, RawValue, Value};
 
+use super::encryption::{self, Encrypted};
 use super::{
     Additional, ArrayRules, Dependency, Items, Limit, NumberRules, ObjectRules, Schema,
     StringRules, equality,
@@ -27,14 +28,11 @@ const DEPTH_MAX: usize = 100;
 
 /// JSON Schema keywords that MongoDB does not support.
 const OMITTED: [&str; 6] = ["$ref", "$schema", "default", "definitions", "format", "id"];
-/// Keywords for client-side field level encryption.
-const ENCRYPTION: [&str; 3] = ["encrypt", "encryptMetadata", "keyId"];
-
 pub(super) struct Parser<'p> {
     pub(super) count_pattern: &'p dyn Fn() -> Result<(), Error>,
 }
 
-fn failed(message: String) -> Error {
+pub(super) fn failed(message: String) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
 
@@ -119,11 +117,30 @@ impl Parser<'_> {
                     "$jsonSchema keyword '{name}' is not currently supported"
                 )));
             }
-            _ if ENCRYPTION.contains(&name) => {
-                return Err(failed(format!(
-                    "$jsonSchema keyword '{name}' is not supported: this server knows no fields that \
-                     clients encrypt; describe the field by bsonType: 'binData'"
-                )));
+            "encrypt" => {
+                if spec.get("type").is_some() || spec.get("bsonType").is_some() {
+                    return Err(failed(
+                        "$jsonSchema keyword 'encrypt' cannot be used with 'type' or 'bsonType'; \
+                         give the type within 'encrypt'"
+                            .into(),
+                    ));
+                }
+                let RawValue::Document(operand) = value else {
+                    return Err(wrong_type(name, "an object"));
+                };
+                schema.encrypted = Some(Encrypted::parse(operand)?);
+            }
+            "encryptMetadata" => {
+                let RawValue::Document(operand) = value else {
+                    return Err(wrong_type(name, "an object"));
+                };
+                if spec.get("encrypt").is_some() {
+                    return Err(failed(
+                        "$jsonSchema keyword 'encrypt' cannot be used with 'encryptMetadata'"
+                            .into(),
+                    ));
+                }
+                encryption::check_defaults(operand)?;
             }
             _ => return Err(failed(format!("Unknown $jsonSchema keyword: {name}"))),
         }
@@ -375,7 +392,7 @@ fn enumeration(value: RawValue<'_>) -> Result<Vec<Value>, Error> {
     Ok(values.iter().map(Value::from).collect())
 }
 
-fn types(keyword: &str, value: RawValue<'_>) -> Result<TypeSet, Error> {
+pub(super) fn types(keyword: &str, value: RawValue<'_>) -> Result<TypeSet, Error> {
     let mut types = TypeSet::new();
     match value {
         RawValue::String(alias) => add_type(&mut types, keyword, alias)?,

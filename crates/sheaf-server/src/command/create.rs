@@ -23,6 +23,12 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         options.append_raw_element(element);
     }
     let options = CollectionOptions::parse(options.finish().as_raw())?;
+    if options.has_encrypted_fields() && cx.server.repl.is_none() {
+        return Err(Error::new(
+            ErrorCode(6346402),
+            "Encrypted collections are not supported on standalone; start the server as a replica set",
+        ));
+    }
     cx.server
         .db
         .create_collection(&cx.op, &namespace, options)

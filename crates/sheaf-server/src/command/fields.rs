@@ -158,6 +158,15 @@ pub fn missing(command: &str, field: &str) -> Error {
 
 /// The error for a field that a command or statement does not have.
 pub fn unknown_field(command: &str, field: &str) -> Error {
+    if field == "encryptionInformation" {
+        return Error::new(
+            ErrorCode::NOT_IMPLEMENTED,
+            format!(
+                "'{command}.{field}' is not supported: this server does not search by encrypted \
+                 values; declare the fields without 'queries'"
+            ),
+        );
+    }
     Error::new(
         ErrorCode(40415),
         format!("BSON field '{command}.{field}' is an unknown field."),

@@ -11,6 +11,7 @@
 //! name.
 
 pub(crate) mod capped;
+mod encrypted;
 pub(crate) mod images;
 mod timeseries;
 pub(crate) mod validation;
@@ -52,6 +53,8 @@ pub struct CollectionOptions {
     storage_engine: Option<DocBuf>,
     /// The same for the collection's indexes.
     index_defaults: Option<DocBuf>,
+    /// The fields that clients encrypt, as given.
+    encrypted_fields: Option<Arc<DocBuf>>,
 }
 
 impl PartialEq for CollectionOptions {
@@ -134,6 +137,7 @@ impl CollectionOptions {
                 let action = ValidationAction::parse(CREATE, value)?;
                 self.validation = std::mem::take(&mut self.validation).with_action(action);
             }
+            encrypted::NAME => self.encrypted_fields = encrypted::parse(value)?,
             timeseries::NAME => self.timeseries = Some(timeseries::parse(value)?),
             "clusteredIndex" => self.clustered = ClusteredIndex::parse(value)?,
             "expireAfterSeconds" => {
@@ -182,6 +186,9 @@ impl CollectionOptions {
         if let Some(seconds) = self.expire_after_seconds {
             out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
         }
+        if let Some(fields) = &self.encrypted_fields {
+            out.append_bson(encrypted::NAME, &**fields);
+        }
         out.finish()
     }
 
@@ -210,6 +217,11 @@ impl CollectionOptions {
     /// Default collation of queries and indexes; `None` for byte order.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collator.as_ref()
+    }
+
+    /// Whether clients encrypt fields of the documents.
+    pub fn has_encrypted_fields(&self) -> bool {
+        self.encrypted_fields.is_some()
     }
 
     /// Whether the oplog stores the document before each change, for change streams.
@@ -285,19 +297,14 @@ fn check_option(element: RawElement<'_>) -> Result<()> {
         // A collection that the next start drops: only a server's own commands create them.
         ("temp", value) if value.is_number() || matches!(value, RawValue::Boolean(_)) => Ok(()),
         ("autoIndexId", value) if value.is_truthy() => Ok(()),
-        (
-            "temp"
-            | "autoIndexId"
-            | "viewOn"
-            | "pipeline"
-            | "encryptedFields"
-            | "flags"
-            | "recordIdsReplicated",
-            _,
-        ) => Err(Error::new(
-            ErrorCode::INVALID_OPTIONS,
-            format!("the option '{option}: {value}' of create is not supported yet; leave it out"),
-        )),
+        ("temp" | "autoIndexId" | "viewOn" | "pipeline" | "flags" | "recordIdsReplicated", _) => {
+            Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!(
+                    "the option '{option}: {value}' of create is not supported yet; leave it out"
+                ),
+            ))
+        }
         _ => Err(unknown_field(format_args!("create.{option}"))),
     }
 }

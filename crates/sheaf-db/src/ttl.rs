@@ -255,7 +255,11 @@ impl Expiring {
             Value::DateTime(latest),
             true,
         );
-        let scan = planner::index_scan(&self.entry, [OrderedIntervalList::of(dates)]);
+        // The index on the times of buckets has a second field.
+        let others = self.entry.fields.iter().skip(1);
+        let others = others.map(|_| OrderedIntervalList::all());
+        let lists = std::iter::once(OrderedIntervalList::of(dates)).chain(others);
+        let scan = planner::index_scan(&self.entry, lists);
         let root = match self.entry.clustered {
             true => SolutionNode::ClusteredScan(scan),
             false => SolutionNode::Fetch {

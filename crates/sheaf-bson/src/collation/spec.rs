@@ -119,8 +119,12 @@ impl Collation {
         };
         let mut says_backwards = false;
         for element in spec {
+            let is_absent = matches!(element.value(), RawValue::Null | RawValue::Undefined);
             match element.key() {
                 "locale" => {}
+                "caseLevel" | "caseFirst" | "strength" | "numericOrdering" | "alternate"
+                | "maxVariable" | "normalization" | "backwards" | "version"
+                    if is_absent => {}
                 "caseLevel" => parsed.case_level = boolean(&element)?,
                 "caseFirst" => {
                     parsed.case_first = match string(&element)? {
@@ -163,13 +167,8 @@ impl Collation {
             }
         }
         if simple {
-            return match spec.iter().nth(1) {
-                None => Ok(None),
-                Some(_) => Err(Error::bad_value(format!(
-                    "If locale is 'simple', no other field may be set: {}",
-                    shell_doc(spec)
-                ))),
-            };
+            // Valid fields beside it have no effect.
+            return Ok(None);
         }
         if spec.get("caseFirst").is_some()
             && parsed.case_first != CaseFirst::Off

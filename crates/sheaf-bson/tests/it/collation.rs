@@ -247,7 +247,7 @@ fn invalid_documents_are_refused() {
             "numericOrdering",
         ),
         (doc! {"locale": "en", "version": "1"}, 161, "version"),
-        (doc! {"locale": "simple", "strength": 1}, 2, "simple"),
+        (doc! {"locale": "simple", "strength": 9}, 2, "strength"),
         (
             doc! {"locale": "en", "strength": 2, "caseFirst": "upper"},
             2,

@@ -60,8 +60,17 @@ impl PreparedPipeline {
         // The collection is read once: its collation and its data must be consistent.
         let (collator, view) = match db.resolve_view(ns)? {
             Some(view) => {
-                view.check_collation(ns, &request.collation)?;
-                (view.collator, None)
+                // A time-series collection has a default collation, as a collection has.
+                match db.catalog().timeseries(ns) {
+                    Some(_) => {
+                        let default = view.collator.as_ref();
+                        (request.collation.resolve(default), None)
+                    }
+                    None => {
+                        view.check_collation(ns, &request.collation)?;
+                        (view.collator, None)
+                    }
+                }
             }
             None => {
                 let view = read(ns)?;
@@ -156,8 +165,10 @@ pub(super) fn view_stages(
     let Some(view) = db.resolve_view(ns)? else {
         return Ok(None);
     };
-    let collation = parse.collator().cloned().into();
-    view.check_collation(ns, &collation)?;
+    if db.catalog().timeseries(ns).is_none() {
+        let collation = parse.collator().cloned().into();
+        view.check_collation(ns, &collation)?;
+    }
     let pipeline = Pipeline::parse(view.pipeline.as_raw(), parse)?;
     Ok(Some((view.on, pipeline.stages)))
 }

@@ -207,9 +207,9 @@ impl Collection {
         self.options.clustered()
     }
 
-    /// Number of indexes as commands count them, including the clustered index.
+    /// Number of indexes as commands count them: the clustered index is the collection itself.
     pub fn index_count(&self) -> usize {
-        self.indexes.entries.len()
+        self.indexes.entries.len() - usize::from(self.clustered().is_some())
     }
 
     /// The complete indexes as `listIndexes` shows them.

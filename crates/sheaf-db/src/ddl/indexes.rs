@@ -47,9 +47,7 @@ impl Db {
                 Some(key) => &IndexSelector::KeyPattern(key.as_raw()),
                 None => selector,
             };
-            let were = self.drop_indexes(op, series.buckets.ns(), selector)?;
-            // The index on bucket ids is not an index on measurements.
-            return Ok(were.saturating_sub(1));
+            return self.drop_indexes(op, series.buckets.ns(), selector);
         }
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;

@@ -30,6 +30,17 @@ pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<Index
             spec.name
         )));
     }
+    if spec.sparse
+        && !spec
+            .key
+            .iter()
+            .all(|field| is_on_meta(field.key(), options))
+    {
+        return Err(invalid(format!(
+            "Sparse indexes on time-series collections are only supported on the metaField: {}",
+            spec.name
+        )));
+    }
     let mut translated = spec.clone();
     translated.key = key_on_buckets(spec.key.as_raw(), options)?;
     let filter = match &spec.partial_filter {
@@ -49,6 +60,11 @@ pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<Index
         translated.original_filter = spec.partial_filter.clone();
     }
     Ok(translated)
+}
+
+fn is_on_meta(path: &str, options: &TimeseriesOptions) -> bool {
+    let meta = options.meta_field.as_deref();
+    meta.is_some_and(|meta| path.split('.').next() == Some(meta))
 }
 
 /// A bucket expires as a whole, by its time and its series.
@@ -246,12 +262,13 @@ mod tests {
         assert_eq!(index.partial_filter, None);
         assert!(index.original_filter.is_some());
         assert!(
-            translated(doc! {"key": {"x": 1}, "name": "x", "sparse": true})
+            translated(doc! {"key": {"m.a": 1}, "name": "x", "sparse": true})
                 .unwrap()
                 .sparse
         );
         for refused in [
             doc! {"key": {"x": 1}, "name": "x", "unique": true},
+            doc! {"key": {"m": 1, "x": 1}, "name": "x", "sparse": true},
             doc! {"key": {"t": 1}, "name": "x", "expireAfterSeconds": 60},
             doc! {
                 "key": {"x": 1}, "name": "x", "expireAfterSeconds": 60,

@@ -224,7 +224,7 @@ fn refused() {
     let direct = test
         .db
         .insert_one(&test.op, &buckets, doc! {"a": 1}.as_raw());
-    assert_eq!(code(direct), 73);
+    assert_eq!(code(direct), 121);
     let own = CollectionOptions::parse(doc! {}.as_raw()).unwrap();
     assert_eq!(
         code(
@@ -687,4 +687,41 @@ fn one_measurement_at_a_time() {
     assert_eq!(test.documents("system.buckets.ts").len(), 2);
     assert_eq!(delete(&test, "ts", &doc! {}, true), 5);
     assert!(test.documents("system.buckets.ts").is_empty());
+}
+
+#[test]
+fn buckets_of_some_series_expire() {
+    on_every_engine(|mut test| {
+        create_series(&test);
+        let at = |seconds: i64| DateTime(START + seconds * 1000);
+        test.insert_all(
+            "ts",
+            &[
+                doc! {"t": at(0), "m": "a"},
+                doc! {"t": at(1), "m": "b"},
+                doc! {"t": at(20_000), "m": "a"},
+            ],
+        );
+        let options = doc! {
+            "expireAfterSeconds": 10, "partialFilterExpression": {"m": "a"},
+        };
+        let spec = index_spec(doc! {"t": 1}, options);
+        test.db
+            .create_indexes(&test.op, &ns("ts"), &[spec])
+            .unwrap();
+        test.reopen();
+        let pass = |test: &TestDb, now: DateTime| {
+            let counters = TtlCounters::default();
+            let mut failed = |index: &str, error: &sheaf_bson::Error| panic!("{index}: {error}");
+            test.db
+                .ttl_pass(&test.op, now, &counters, &mut failed)
+                .unwrap();
+            test.documents("system.buckets.ts").len()
+        };
+        // A bucket spans an hour, and expires with the end of it.
+        assert_eq!(pass(&test, at(3_000)), 3);
+        assert_eq!(pass(&test, at(10_000)), 2);
+        assert_eq!(pass(&test, at(30_000)), 1);
+        assert_eq!(pass(&test, at(90_000)), 1);
+    });
 }

@@ -26,7 +26,7 @@ fn enabled(spec: RawDoc<'_>) -> Result<bool> {
     for element in spec {
         match (element.key(), element.value()) {
             ("enabled", RawValue::Boolean(value)) => enabled = Some(value),
-            ("enabled", value) if value.is_number() => enabled = Some(value.is_truthy()),
+            ("enabled", RawValue::Null | RawValue::Undefined) => {}
             ("enabled", value) => {
                 return Err(Error::new(
                     ErrorCode::TYPE_MISMATCH,

@@ -127,13 +127,7 @@ impl Db {
                 .iter()
                 .map(|spec| timeseries::indexes::on_buckets(spec, &series.options))
                 .collect();
-            let result = self.create_indexes_with(op, series.buckets.ns(), &specs?, constraints)?;
-            // The index on bucket ids is not an index on measurements.
-            return Ok(CreateIndexesResult {
-                indexes_before: result.indexes_before.saturating_sub(1),
-                indexes_after: result.indexes_after.saturating_sub(1),
-                ..result
-            });
+            return self.create_indexes_with(op, series.buckets.ns(), &specs?, constraints);
         }
         if let Some(transaction) = op.transaction() {
             return transaction.with_unit(|unit| create_in(unit, op, ns, specs));

@@ -16,7 +16,10 @@ impl IndexSpec {
             ));
         }
         self.check_kind()?;
-        if self.expire_after_seconds.is_some() && self.key.iter().count() > 1 {
+        if self.expire_after_seconds.is_some()
+            && self.key.iter().count() > 1
+            && !self.is_on_times_of_buckets()
+        {
             return Err(cannot_create(format!(
                 "TTL indexes are single-field indexes, compound indexes do not support TTL. \
                  Index spec: {}",
@@ -24,6 +27,17 @@ impl IndexSpec {
             )));
         }
         Ok(())
+    }
+
+    /// Whether this is the translation of an index on the time of measurements, which is one field
+    /// there and two on buckets.
+    fn is_on_times_of_buckets(&self) -> bool {
+        self.original_filter.is_some()
+            && self.key.iter().count() == 2
+            && self
+                .key
+                .iter()
+                .all(|field| field.key().starts_with("control."))
     }
 
     /// Checks the restrictions on hashed and wildcard indexes.

@@ -32,9 +32,20 @@ const FOLLOWERS: &[&str] = &[
 ];
 
 /// Whether the pipeline begins with `$changeStream`.
-pub fn is_change_stream(pipeline: RawArray<'_>) -> bool {
-    matches!(pipeline.iter().next(), Some(RawValue::Document(stage))
-        if stage.first().is_some_and(|first| first.key() == STAGE))
+/// Errors: 40602 if the stage is elsewhere.
+pub fn is_change_stream(pipeline: RawArray<'_>) -> Result<bool, Error> {
+    let is_stream = |stage: RawValue<'_>| {
+        let first = stage.as_document().and_then(|stage| stage.first());
+        first.is_some_and(|first| first.key() == STAGE)
+    };
+    match pipeline.iter().position(is_stream) {
+        None => Ok(false),
+        Some(0) => Ok(true),
+        Some(_) => Err(Error::new(
+            ErrorCode(40602),
+            format!("{STAGE} is only valid as the first stage in a pipeline"),
+        )),
+    }
 }
 
 /// Runs the pipeline and opens a cursor that stays open.
@@ -155,6 +166,7 @@ fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
                 format!("the argument of {SPLIT} must be an empty object"),
             )),
         },
+        Some(first) if first.key() == "$fill" && fills_values(first.value()) => Ok(false),
         // An unknown name is reported as such when the pipeline is parsed.
         Some(first) if !FOLLOWERS.contains(&first.key()) && is_stage(first.key()) => {
             Err(Error::new(
@@ -167,6 +179,19 @@ fn check_follower(stage: RawValue<'_>) -> Result<bool, Error> {
         }
         _ => Ok(false),
     }
+}
+
+/// Whether a `$fill` sets values alone, and needs no other event.
+fn fills_values(spec: RawValue<'_>) -> bool {
+    let output = spec.as_document().and_then(|spec| spec.get("output"));
+    let mut fields = output
+        .and_then(|output| output.as_document())
+        .into_iter()
+        .flat_map(|output| output.iter());
+    fields.all(|field| {
+        let field = field.value().as_document();
+        field.is_some_and(|field| field.get("value").is_some())
+    })
 }
 
 fn is_stage(name: &str) -> bool {

@@ -103,7 +103,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    if change_stream::is_change_stream(request.pipeline) {
+    if change_stream::is_change_stream(request.pipeline)? {
         return change_stream::run(cx, request, out);
     }
     if collectionless {

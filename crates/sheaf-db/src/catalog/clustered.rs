@@ -42,11 +42,10 @@ impl ClusteredIndex {
     ///
     /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse` for a missing field,
     /// `InvalidIndexSpecificationOption` for another key, 5979700 without `unique: true`, 5979704
-    /// for another version, 5979703 for `true`. `None` for false and null.
+    /// for another version, 5979703 for `true`. `None` for false.
     pub fn parse(value: RawValue<'_>) -> Result<Option<ClusteredIndex>> {
         let spec = match value {
             RawValue::Document(spec) => spec,
-            RawValue::Null | RawValue::Undefined => return Ok(None),
             // The server's own collections once used this form.
             value if value.as_bool().is_some() || value.is_number() => {
                 if !value.is_truthy() {

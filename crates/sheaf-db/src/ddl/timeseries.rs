@@ -58,6 +58,8 @@ impl BucketsChange {
                 ("expireAfterSeconds", value) => {
                     change.expire_after_seconds = Some(changed_expiry(value)?);
                 }
+                // As in MongoDB without effect: the buckets are not capped.
+                ("cappedSize" | "cappedMax", value) if value.is_number() => {}
                 (other, _) => {
                     return Err(Error::new(
                         ErrorCode::INVALID_OPTIONS,

@@ -22,7 +22,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         }
     }
     let to = to.ok_or_else(|| fields::missing(NAME, "toCollection"))?;
-    let limit = limit.ok_or_else(|| fields::missing(NAME, "size"))?;
+    let limit = limit.ok_or_else(Capped::missing_size)?;
     let db = cx.server.db.clone();
     db.clone_as_capped(&cx.op, &from, &to, limit)
 }

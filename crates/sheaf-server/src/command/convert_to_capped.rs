@@ -4,7 +4,6 @@ use sheaf_bson::{DocBuilder, Error};
 use sheaf_db::catalog::options::Capped;
 
 use super::context::CommandContext;
-use super::fields;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
@@ -17,7 +16,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             _ => cx.unknown_field(&element)?,
         }
     }
-    let limit = limit.ok_or_else(|| fields::missing(NAME, "size"))?;
+    let limit = limit.ok_or_else(Capped::missing_size)?;
     let db = cx.server.db.clone();
     db.convert_to_capped(&cx.op, &namespace, limit)?;
     let why = format!("collection converted to capped: {}", namespace.as_str());

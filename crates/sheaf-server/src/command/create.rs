@@ -1,6 +1,7 @@
 //! `create`: creates a collection or a view.
 
-use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode, RawArray};
+use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode, RawArray, RawElement};
+use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::{CollectionOptions, Namespace};
 
 use super::context::CommandContext;
@@ -29,6 +30,16 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             "Encrypted collections are not supported on standalone; start the server as a replica set",
         ));
     }
+    let is_view = matches!(
+        cx.server.db.catalog().kind(&namespace),
+        NamespaceKind::View(_)
+    );
+    if is_view {
+        return Err(Error::new(
+            ErrorCode::NAMESPACE_EXISTS,
+            format!("a view already exists. NS: {namespace}"),
+        ));
+    }
     cx.server
         .db
         .create_collection(&cx.op, &namespace, options)
@@ -44,6 +55,14 @@ fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Err
         return Err(Error::new(
             ErrorCode(6026500),
             "The 'clusteredIndex' option is not supported with views",
+        ));
+    }
+    let is_capped =
+        |element: RawElement<'_>| element.key() == "capped" && element.value().is_truthy();
+    if cx.arguments().any(is_capped) && !given("size") {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "the 'size' field is required when 'capped' is true",
         ));
     }
     for element in cx.arguments() {

@@ -31,12 +31,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let catalog = cx.server.db.catalog();
     let mut listed = Vec::new();
     for info in described(&catalog, cx.db) {
+        // The filter sees what is shown.
+        let info = match name_only {
+            true => name_and_type(&info),
+            false => info,
+        };
         if filter.matches(info.as_raw())? {
-            listed.push(if name_only {
-                name_and_type(&info)
-            } else {
-                info
-            });
+            listed.push(info);
         }
     }
     reply(cx, NAME, listed, batch_size, out)

@@ -1,6 +1,6 @@
 //! `listIndexes`: the indexes of a collection.
 
-use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, doc};
 use sheaf_db::Namespace;
 use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::timeseries::indexes::on_measurements;
@@ -14,18 +14,23 @@ use super::list_collections::cursor_batch_size;
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "listIndexes";
     let namespace = cx.collection()?;
-    let mut batch_size = None;
+    let (mut batch_size, mut build_ids, mut build_info) = (None, false, false);
     for element in cx.arguments() {
         match element.key() {
             "cursor" => batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?,
-            "includeBuildUUIDs" | "includeIndexBuildInfo" => {
-                fields::boolean(NAME, &element)?;
-            }
+            "includeBuildUUIDs" => build_ids = fields::boolean(NAME, &element)?,
+            "includeIndexBuildInfo" => build_info = fields::boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }
     }
+    if build_ids && build_info {
+        return Err(Error::new(
+            ErrorCode::INVALID_OPTIONS,
+            "The includeBuildUUIDs flag and includeBuildIndexInfo flag cannot both be set to true",
+        ));
+    }
     let catalog = cx.server.db.catalog();
-    let listed = match catalog.kind(&namespace) {
+    let mut listed = match catalog.kind(&namespace) {
         NamespaceKind::Collection(collection) => collection.list_index_docs(),
         NamespaceKind::TimeSeries(series, _) => {
             let indexes = series.buckets.index_list().iter();
@@ -39,6 +44,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             ));
         }
     };
+    if build_info {
+        for index in &mut listed {
+            *index = doc! {"spec": index.as_raw()};
+        }
+    }
     reply(cx, namespace, listed, batch_size, out)
 }
 

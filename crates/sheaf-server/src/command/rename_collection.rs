@@ -1,10 +1,13 @@
 //! `renameCollection`: renames a collection, optionally replacing an existing one.
 
-use sheaf_bson::{DocBuilder, Error};
+use sheaf_bson::{DocBuilder, Error, ErrorCode};
 use sheaf_db::Namespace;
 
 use super::context::CommandContext;
 use super::fields;
+
+/// The longest full name of a collection, in bytes.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
@@ -22,6 +25,15 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         }
     }
     let to = to.ok_or_else(|| fields::missing(NAME, "to"))?;
+    if let Some(long) = [&from, &to]
+        .iter()
+        .find(|ns| ns.as_str().len() > NAME_BYTES_MAX)
+    {
+        return Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            format!("{long} is longer than {NAME_BYTES_MAX} bytes"),
+        ));
+    }
     cx.report.namespace = Some(from.clone());
     if let Some(mismatch) = cx.uuid_mismatch(&from) {
         return Err(mismatch);

@@ -54,7 +54,7 @@ const SECTIONS_ON_REQUEST: &[(&str, Append)] = &[("mirroredReads", sections::mir
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let (mut left_out, mut asked) = (Vec::new(), Vec::new());
-    for element in cx.arguments() {
+    for element in cx.arguments_as_sent() {
         // Unknown sections are ignored, as in MongoDB: monitoring tools name the sections of every
         // version.
         match element.value().is_truthy() {

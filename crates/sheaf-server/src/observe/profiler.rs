@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::{CollectionOptions, Db, Namespace, OpContext, StatementContext};
 use sheaf_query::matcher::{self, MatchExpression};
 
@@ -46,7 +46,7 @@ impl ProfileFilter {
     /// Errors: the filter is not a query.
     pub fn parse(filter: RawDoc<'_>) -> Result<Arc<ProfileFilter>, Error> {
         Ok(Arc::new(ProfileFilter {
-            filter: filter.to_buf(),
+            filter: normalized(filter),
             expression: matcher::parse(filter, &matcher::ParseContext::default())?,
         }))
     }
@@ -60,6 +60,28 @@ impl ProfileFilter {
     fn matches(&self, entry: &DocBuf) -> bool {
         self.expression.matches(entry.as_raw()).unwrap_or(false)
     }
+}
+
+/// The filter as replies show it: an equality in full, as in MongoDB.
+fn normalized(filter: RawDoc<'_>) -> DocBuf {
+    let mut out = DocBuilder::new();
+    for element in filter.iter() {
+        let is_plain = !element.key().starts_with('$')
+            && !matches!(
+                element.value(),
+                RawValue::Document(_) | RawValue::Regex { .. }
+            );
+        match is_plain {
+            true => {
+                out.begin_document(element.key());
+                out.append("$eq", element.value()).end();
+            }
+            false => {
+                out.append_raw_element(element);
+            }
+        }
+    }
+    out.finish()
 }
 
 impl ProfileSettings {

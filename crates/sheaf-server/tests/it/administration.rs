@@ -378,3 +378,90 @@ fn monitoring_finds_its_sections() {
         assert!(databases.to_string().contains(name), "{databases:?}");
     }
 }
+
+#[test]
+fn definitions_are_refused_and_shown_as_mongodb_does() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok(&command(
+        "{create: 'v', viewOn: 'c', pipeline: [], capped: true, size: 1, storageEngine: {x: 1}}",
+    ));
+    client.ok(&command(
+        "{create: 'k', clusteredIndex: {key: {_id: 1}, unique: true}}",
+    ));
+    client.ok(&command(
+        "{createIndexes: 'c', indexes: [{key: {h: 'hashed'}, name: 'h', expireAfterSeconds: 9}]}",
+    ));
+    script(
+        &mut client,
+        &[
+            ("{create: 'v'}", "{code: 48}"),
+            ("{create: 'w', viewOn: 'c', capped: true}", "{code: 72}"),
+            (
+                "{create: 'w', viewOn: 'c', clusteredIndex: {key: {_id: 1}, unique: true}}",
+                "{code: 6026500}",
+            ),
+            ("{create: 'x', clusteredIndex: true}", "{code: 5979703}"),
+            (
+                "{create: 'x', clusteredIndex: {key: {_id: 1}, unique: true}, capped: true, size: 4096}",
+                "{code: 6049200}",
+            ),
+            (
+                "{create: 'x', clusteredIndex: {key: {_id: 1}, unique: true, v: 1}}",
+                "{code: 5979704}",
+            ),
+            ("{collMod: 'v', pipeline: [{$match: {a: 1}}]}", "{ok: 1.0}"),
+            ("{collMod: 'v', viewOn: 'd'}", "{ok: 1.0}"),
+            (
+                "{create: 's', storageEngine: {wiredTiger: {configString: 'block_compressor=zlib'}}}",
+                "{ok: 1.0}",
+            ),
+            (
+                "{create: 't', storageEngine: {wiredTiger: {configString: 'nothing=1'}}}",
+                "{code: 2}",
+            ),
+            (
+                "{createIndexes: 'k', indexes: [{key: {a: 1}, name: 'a'}]}",
+                "{numIndexesBefore: 0, numIndexesAfter: 1}",
+            ),
+            (
+                "{createIndexes: 'c', indexes: [{key: {b: 1}, name: 'b', hidden: 1}]}",
+                "{code: 14}",
+            ),
+            ("{convertToCapped: 'c'}", "{code: 72}"),
+            ("{convertToCapped: 'c', size: 'x'}", "{code: 72}"),
+            ("{convertToCapped: 'c', size: NaN}", "{code: 72}"),
+            (
+                "{collMod: 'c', index: {name: 'h', expireAfterSeconds: 20.9}}",
+                "{expireAfterSeconds_old: 9, expireAfterSeconds_new: 20}",
+            ),
+            (
+                "{collMod: 'c', index: {name: 'h', expireAfterSeconds: true}}",
+                "{code: 14}",
+            ),
+            (
+                "{collMod: 'c', index: {name: 'h', expireAfterSeconds: -1}}",
+                "{code: 72}",
+            ),
+            (
+                "{collMod: 'c', index: {name: 'h', hidden: null}}",
+                "{code: 72}",
+            ),
+            (
+                "{listIndexes: 'c', includeIndexBuildInfo: true, includeBuildUUIDs: true}",
+                "{code: 72}",
+            ),
+        ],
+    );
+    let listed = client.ok(&command("{listIndexes: 'c', includeIndexBuildInfo: true}"));
+    assert!(listed.to_string().contains("{ spec: { v: 2"), "{listed}");
+    let listed = client.ok(&command("{listCollections: 1, filter: {name: 's'}}"));
+    assert!(
+        listed.to_string().contains("block_compressor=zlib"),
+        "{listed}"
+    );
+    let listed = client.ok(&command(
+        "{listCollections: 1, nameOnly: true, filter: {options: {$exists: true}}}",
+    ));
+    assert!(listed.to_string().contains("firstBatch: []"), "{listed}");
+}

@@ -39,6 +39,11 @@ impl Capped {
         Ok(Capped::of_bytes(parse_size(command, "size", value)? as u64))
     }
 
+    /// The error for a command without `size`.
+    pub fn missing_size() -> Error {
+        invalid("Capped collection size must be given, and greater than zero")
+    }
+
     pub(super) fn append(&self, out: &mut DocBuilder) {
         out.append("capped", true);
         out.append("size", RawValue::int_or_long(self.bytes as i64));

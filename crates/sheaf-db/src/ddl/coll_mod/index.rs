@@ -82,6 +82,10 @@ impl<'a> IndexChange<'a> {
                     "object",
                 ));
             }
+            (
+                "hidden" | "prepareUnique" | "unique" | "expireAfterSeconds",
+                RawValue::Null | RawValue::Undefined,
+            ) => {}
             ("hidden", value) => self.hidden = Some(flag("hidden", value)?),
             ("prepareUnique", value) => self.prepare_unique = Some(flag("prepareUnique", value)?),
             ("unique", value) => {

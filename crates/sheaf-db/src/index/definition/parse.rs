@@ -150,7 +150,13 @@ impl IndexSpec {
             "v" => self.version = version(value)?,
             "unique" => self.unique = flag(option, value)?,
             "sparse" => self.sparse = flag(option, value)?,
-            "hidden" => self.hidden = flag(option, value)?,
+            "hidden" => {
+                // Strictly a boolean, unlike the others.
+                let Some(hidden) = value.as_bool() else {
+                    return Err(wrong_type(option, "a boolean", value));
+                };
+                self.hidden = hidden;
+            }
             "background" => self.background = Some(flag(option, value)?),
             "partialFilterExpression" => {
                 let Some(filter) = value.as_document() else {

@@ -550,7 +550,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             privileges: All(&[(Action::Compact, Resource::Collection)]),
             sensitive: &[],
             collection: First,
-            target: Target::Collection,
+            target: Target::TimeSeries,
             transaction: InTransaction::Refused,
             retryable: false,
             read_concern: ReadConcern::LOCAL,

@@ -38,7 +38,7 @@ pub fn positive_scale(command: &str, element: &sheaf_bson::RawElement<'_>) -> Re
     match fields::integer(command, element)? {
         scale if scale >= 1 => Ok(scale),
         scale => Err(Error::new(
-            sheaf_bson::ErrorCode(51024),
+            sheaf_bson::ErrorCode::BAD_VALUE,
             format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
         )),
     }

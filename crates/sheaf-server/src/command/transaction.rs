@@ -13,7 +13,8 @@ use sheaf_db::system_names::is_internal_database;
 use sheaf_db::txn::Isolation;
 
 use super::context::CommandContext;
-use super::generic_arguments::{GenericArguments, RawTransactionArguments};
+use super::fields::unknown_field;
+use super::generic_arguments::{GenericArguments, RawTransactionArguments, arguments};
 use super::write_reply::append_write_concern;
 use super::{Command, stage_facts};
 use crate::command_facts::{InTransaction, Names};
@@ -43,6 +44,9 @@ impl RawTransactionArguments {
         body: RawDoc<'_>,
         generic: &GenericArguments<'_>,
     ) -> Result<Numbered, Error> {
+        if command.transaction == InTransaction::End {
+            check_arguments(command, body)?;
+        }
         let Some(number) = self.number else {
             return self.check_without_number(command);
         };
@@ -297,7 +301,6 @@ fn session<'c>(
 
 /// Runs `commitTransaction`: all writes of the session's transaction become visible atomically.
 pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    check_arguments(cx)?;
     let (session, arguments) = session(cx)?;
     let sessions = &cx.server.sessions;
     sessions
@@ -309,7 +312,6 @@ pub fn commit(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
 
 /// Runs `abortTransaction`: rolls back the session's transaction.
 pub fn abort(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
-    check_arguments(cx)?;
     let (session, arguments) = session(cx)?;
     let sessions = &cx.server.sessions;
     sessions
@@ -317,12 +319,13 @@ pub fn abort(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Erro
         .map_err(statement_error)
 }
 
-fn check_arguments(cx: &CommandContext<'_>) -> Result<(), Error> {
-    for element in cx.arguments() {
-        // Meaningful on shards, and sent by some drivers after a failover.
-        if element.key() != "recoveryToken" {
-            cx.unknown_field(&element)?;
-        }
+/// Errors: an argument that neither commitTransaction nor abortTransaction has; checked before
+/// whether there is a transaction to end.
+fn check_arguments(command: &Command, body: RawDoc<'_>) -> Result<(), Error> {
+    // `recoveryToken` is meaningful on shards, and sent by some drivers after a failover.
+    let mut unknown = arguments(body).filter(|element| element.key() != "recoveryToken");
+    match unknown.next() {
+        None => Ok(()),
+        Some(element) => Err(unknown_field(command.name, element.key())),
     }
-    Ok(())
 }

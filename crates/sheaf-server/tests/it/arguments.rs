@@ -638,3 +638,48 @@ fn explained_commands() {
         ],
     );
 }
+
+#[test]
+fn arguments_of_the_ends_of_transactions() {
+    let server = Server::start();
+    let mut client = server.client();
+    for command in ["commitTransaction: 1", "abortTransaction: 1"] {
+        script(
+            &mut client,
+            &[
+                (&format!("{{{command}, $db: 'admin'}}"), "{code: 125}"),
+                (
+                    &format!("{{{command}, recoveryToken: {{}}, $db: 'admin'}}"),
+                    "{code: 125}",
+                ),
+                // What is unknown is refused before that.
+                (
+                    &format!("{{{command}, x: 1, $db: 'admin'}}"),
+                    "{code: 40415}",
+                ),
+                (
+                    &format!("{{{command}, TxnNumber: 1, $db: 'admin'}}"),
+                    "{code: 40415}",
+                ),
+            ],
+        );
+    }
+}
+
+#[test]
+fn results_of_a_bulk_write_that_do_not_fit_a_batch() {
+    let server = Server::start();
+    let mut client = server.client();
+    let ops = "{insert: 0, document: {_id: 1}}, {insert: 0, document: {_id: 2}}, {insert: 0, document: {_id: 3}}";
+    let id = open(
+        &mut client,
+        &format!(
+            "{{bulkWrite: 1, ops: [{ops}], nsInfo: [{{ns: 'test.c'}}], cursor: {{batchSize: 1}}, $db: 'admin'}}"
+        ),
+    );
+    let more =
+        format!("{{getMore: NumberLong('{id}'), collection: '$cmd.bulkWrite', $db: 'admin'}}");
+    let batch = "{cursor: {nextBatch: [{ok: 1.0, idx: 1, n: 1}, {ok: 1.0, idx: 2, n: 1}], \
+                 id: NumberLong('0'), ns: 'admin.$cmd.bulkWrite'}}";
+    script(&mut client, &[(&more, batch)]);
+}

@@ -148,6 +148,7 @@ codes! {
     134 READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET "ReadConcernMajorityNotAvailableYet",
     135 STALE_TERM "StaleTerm",
     136 CAPPED_POSITION_LOST "CappedPositionLost",
+    139 JS_INTERPRETER_FAILURE "JSInterpreterFailure",
     140 INVALID_SSL_CONFIGURATION "InvalidSSLConfiguration",
     141 SSL_HANDSHAKE_FAILED "SSLHandshakeFailed",
     143 CURSOR_IN_USE "CursorInUse",

@@ -27,7 +27,9 @@ use crate::result_source::ResultSource;
 /// Errors: those of [`CanonicalQuery::with_context`].
 pub fn canonicalize(view: &ReadView, spec: FindSpec<'_>) -> Result<CanonicalQuery, Error> {
     let context = ParseContext {
-        variables: view.variables(DateTime::now(), &spec.collation),
+        variables: view
+            .variables(DateTime::now(), &spec.collation)
+            .allowing_where(),
     };
     CanonicalQuery::with_context(spec, &context)
 }

@@ -49,7 +49,7 @@ impl Drop for Entered {
 /// operation.
 ///
 /// Errors: those of [`Interrupt::check`].
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     CURRENT.with_borrow(|current| match current {
         Some(operation) => operation.check(),
         None => Ok(()),
@@ -72,7 +72,7 @@ thread_local! {
 ///
 /// Errors: those of [`check`].
 #[inline]
-pub(crate) fn step() -> Result<()> {
+pub fn step() -> Result<()> {
     count(1);
     let steps = STEPS.get().wrapping_add(1);
     STEPS.set(steps);

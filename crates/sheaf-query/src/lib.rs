@@ -17,6 +17,7 @@ pub mod canonical;
 pub mod dependencies;
 pub mod expression;
 pub mod interrupt;
+pub mod javascript;
 pub mod key_table;
 mod location;
 pub mod matcher;

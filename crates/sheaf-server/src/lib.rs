@@ -26,6 +26,7 @@ pub mod fail_points;
 pub mod feature_compatibility;
 pub mod guard;
 pub mod host;
+mod javascript;
 pub mod jobs;
 pub mod log;
 pub mod observe;

@@ -102,6 +102,10 @@ parameters! {
     CacheWorksGrowthCoefficient = "internalQueryCacheWorksGrowthCoefficient": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.works_growth, true;
     /// Multiple of its works that a cached plan may need before it is evicted.
     CacheEvictionRatio = "internalQueryCacheEvictionRatio": Type::Double { min: 1.0, max: f64::MAX }, CachePolicy::DEFAULT.eviction_ratio, true;
+    /// Scripts run: `$where`, `$function`, `$accumulator`, mapReduce.
+    JavascriptEnabled = "javascriptEnabled": Type::Bool, 1, false;
+    /// Maximum megabytes that the scripts of one operation may hold.
+    JsHeapLimitMb = "jsHeapLimitMB": int(1, 1 << 20), 100, true;
     /// Milliseconds between two flushes of the log.
     JournalCommitInterval = "journalCommitInterval": int(1, 500), 100, false;
     /// Maximum size of an attribute in a log line, in kilobytes.

@@ -1,8 +1,10 @@
 //! How a server runs. Read at start; settings that can change later are in [`crate::parameters`].
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sheaf_bson::DocBuf;
+use sheaf_query::javascript::Engine;
 use sheaf_wire::CompressorSet;
 
 /// How a server runs.
@@ -14,6 +16,8 @@ pub struct Settings {
     pub profiling: Profiling,
     /// Refuse queries that would scan a whole collection.
     pub no_table_scan: bool,
+    /// The JavaScript engine; `None` if the program has none.
+    pub javascript: Option<Arc<dyn Engine>>,
     /// `--replSet`.
     pub replica_set: Option<String>,
     /// `--oplogSize`, in bytes.
@@ -93,6 +97,7 @@ impl Settings {
                 filter: None,
             },
             no_table_scan: false,
+            javascript: None,
             replica_set: None,
             oplog_bytes: None,
             parameters: Vec::new(),

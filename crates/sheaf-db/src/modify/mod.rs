@@ -141,7 +141,7 @@ pub(crate) fn parse_context(
     now: DateTime,
     view: &ReadView,
 ) -> Result<ParseContext, Error> {
-    let mut variables = view.variables(now, &spec.collation);
+    let mut variables = view.variables(now, &spec.collation).allowing_where();
     if let Some(vars) = spec.let_vars {
         variables = variables.with_let(vars)?;
     }

@@ -8,6 +8,7 @@ use sheaf_bson::{Collator, RawDoc, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue};
 use super::parser::{self, parse};
+use super::script::ScriptExpression;
 use super::{Expression, VariableScope};
 
 /// An expression used as a predicate: `{$expr: ...}`.
@@ -27,6 +28,21 @@ impl BoundExpression {
             expression: parse(spec, scope)?,
             spec: spec.to_value(),
         })
+    }
+
+    /// The predicate `{$where: source}`.
+    pub(crate) fn of_where(source: &str) -> BoundExpression {
+        BoundExpression {
+            expression: ScriptExpression::of_where(source),
+            spec: Value::JavaScript(source.into()),
+        }
+    }
+
+    /// The function of a `$where`; `None` for an `$expr`.
+    pub fn where_function(&self) -> Option<RawValue<'_>> {
+        matches!(self.expression, Expression::Script(_))
+            .then(|| self.spec.as_raw())
+            .filter(|spec| matches!(spec, RawValue::JavaScript(_)))
     }
 
     /// Whether the expression is true for this document. Errors: those of the evaluation (types,

@@ -19,8 +19,12 @@ impl Expression {
         }
     }
 
-    /// Whether evaluating it twice on the same document gives the same: no `$rand` is in it.
+    /// Whether evaluating it twice on the same document gives the same: no `$rand` and no function
+    /// of the user is in it.
     pub fn is_deterministic(&self) -> bool {
+        if let Expression::Script(_) = self {
+            return false;
+        }
         if let Expression::Call { operator, .. } = self
             && random::is_random(operator.name)
         {
@@ -84,6 +88,7 @@ impl Expression {
                 visit(body);
             }
             Expression::InSet { value, .. } => visit(value),
+            Expression::Script(script) => visit(script.operand_mut()),
             Expression::Collated { body, .. } => visit(body),
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {
@@ -118,6 +123,7 @@ impl Expression {
                 visit(body);
             }
             Expression::InSet { value, .. } => visit(value),
+            Expression::Script(script) => visit(script.operand()),
             Expression::Collated { body, .. } => visit(body),
             Expression::Switch { branches, default } => {
                 for (case, then) in branches {

@@ -239,6 +239,7 @@ impl Expression {
                 });
                 Ok(found.into())
             }
+            Expression::Script(script) => script.evaluate(ctx),
             Expression::Collated { collator, body } => {
                 body.evaluate(ctx.with_collator(Some(collator)))
             }

@@ -99,6 +99,7 @@ fn is_closed(expression: &Expression, from: usize) -> bool {
         Expression::Loop {
             input, extra, body, ..
         } => closed(input) && closed(body) && extra.as_deref().is_none_or(closed),
+        Expression::Script(_) => false,
         Expression::Collated { body, .. } => closed(body),
         Expression::Switch { branches, default } => {
             branches
@@ -185,6 +186,8 @@ fn operands_are_constant(expression: &Expression) -> bool {
         // The result of a loop over a constant array may be far larger than its text.
         Expression::InSet { value, .. } => is_constant(value),
         Expression::Loop { .. } => false,
+        // Functions run when their documents are read, and only then.
+        Expression::Script(_) => false,
         Expression::Collated { body, .. } => is_constant(body),
         Expression::Switch { branches, default } => {
             branches

@@ -59,6 +59,7 @@ mod parser;
 pub mod projection_exec;
 mod random;
 mod regular;
+pub(crate) mod script;
 mod select;
 mod set;
 pub(crate) mod statistics;
@@ -136,6 +137,8 @@ pub enum Expression {
         /// `None`: an error if no case is true.
         default: Option<Box<Expression>>,
     },
+    /// A function of the user.
+    Script(script::ScriptExpression),
     /// An expression whose text comparisons use a collation.
     Collated {
         /// The collation.

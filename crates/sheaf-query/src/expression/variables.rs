@@ -22,6 +22,7 @@ pub struct VariableScope {
     in_let: bool,
     defers_errors: bool,
     in_group: bool,
+    allows_where: bool,
 }
 
 /// The system variables that a command sets for all its expressions.
@@ -96,6 +97,18 @@ impl VariableScope {
     /// Whether documents carry a vector search score.
     pub fn knows_vector_score(&self) -> bool {
         self.vector_score
+    }
+
+    /// Allows `$where` in filters: those of find, count, distinct, update and delete on a
+    /// collection.
+    pub fn allowing_where(mut self) -> VariableScope {
+        self.allows_where = true;
+        self
+    }
+
+    /// Whether a filter may have `$where`.
+    pub fn allows_where(&self) -> bool {
+        self.allows_where
     }
 
     /// Sets `$$CLUSTER_TIME`. Without it, a reference to the variable is an error.

@@ -33,6 +33,7 @@ mod operators;
 mod parse;
 mod serialize;
 mod type_set;
+mod where_clause;
 
 pub use crate::dependencies::Dependencies;
 pub use crate::regex;

@@ -234,11 +234,7 @@ fn parse_top_level(
                 format!("{name} is not supported"),
             ));
         }
-        "$where" => {
-            return Err(Error::bad_value(
-                "$where needs server-side JavaScript, which this server does not run; use $expr",
-            ));
-        }
+        "$where" => super::where_clause::parse(value, level)?,
         _ => {
             return Err(Error::bad_value(format!(
                 "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider using $getField or $setField."

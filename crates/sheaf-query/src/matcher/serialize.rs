@@ -40,7 +40,10 @@ fn write_filter(expression: &MatchExpression, out: &mut DocBuilder) {
             None => write_list("$nor", std::slice::from_ref(child), out),
         },
         MatchExpression::Expr(bound) => {
-            out.append("$expr", bound.spec());
+            match bound.where_function() {
+                Some(function) => out.append("$where", function),
+                None => out.append("$expr", bound.spec()),
+            };
         }
         MatchExpression::JsonSchema(schema) => {
             out.append("$jsonSchema", RawValue::Document(schema.spec()));

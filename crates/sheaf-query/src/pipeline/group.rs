@@ -452,7 +452,7 @@ impl Grouper {
         let mut out = DocBuilder::new();
         out.append("_id", &id);
         for (field, state) in self.group.fields.iter().zip(states) {
-            out.append(&field.name, &state.finish());
+            out.append(&field.name, &state.finish()?);
         }
         let out = out.finish();
         self.stats.output_bytes += out.len_bytes() as u64;

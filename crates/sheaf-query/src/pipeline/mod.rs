@@ -182,7 +182,7 @@ pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
     accumulator::TABLE
         .iter()
         .map(|(name, _)| *name)
-        .chain(["$count"])
+        .chain(["$count", "$accumulator"])
 }
 
 impl Pipeline {

@@ -4,6 +4,7 @@ use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
 use super::hello::BSON_BYTES_MAX;
+use crate::server::Server;
 
 /// The MongoDB version whose behaviour clients can rely on.
 pub const COMPATIBLE_VERSION: &str = "8.2.0";
@@ -11,19 +12,19 @@ pub const COMPATIBLE_VERSION: &str = "8.2.0";
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
-    append(out);
+    append(cx.server, out);
     Ok(())
 }
 
 /// Appends version and build facts.
-pub fn append(out: &mut DocBuilder) {
+pub fn append(server: &Server, out: &mut DocBuilder) {
     out.append("version", COMPATIBLE_VERSION);
     out.append("sheafVersion", env!("CARGO_PKG_VERSION"));
     out.append("gitVersion", "unknown");
     out.begin_array("modules");
     out.end();
     out.append("allocator", "system");
-    out.append("javascriptEngine", "none");
+    out.append("javascriptEngine", server.javascript_engine());
     out.append("sysInfo", "deprecated");
     out.begin_array("versionArray");
     for part in COMPATIBLE_VERSION.split('.') {

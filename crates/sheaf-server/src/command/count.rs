@@ -60,7 +60,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let spec = parse(cx.arguments())?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         let stages = view_reads::count_stages(&spec);
-        let counted = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;
+        let counted = aggregate::collect(cx, &namespace, stages.as_raw(), spec.collation)?;
         let n = counted.first().and_then(|doc| doc.get("count"));
         out.append("n", n.unwrap_or(RawValue::Int32(0)));
         return Ok(());

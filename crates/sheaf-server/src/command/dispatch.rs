@@ -77,6 +77,8 @@ pub fn dispatch(
             .operations
             .register(op.op(), command, db, body, operation_ids(&generic));
     let _interruptible = sheaf_query::interrupt::enter(op.op().clone());
+    let _scripts = (server.settings.javascript.is_some())
+        .then(|| sheaf_query::javascript::enter(server.clone(), db));
     let mut cx = CommandContext {
         server,
         connection: &mut *connection,

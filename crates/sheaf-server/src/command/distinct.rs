@@ -51,7 +51,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         let stages = view_reads::distinct_stages(key.dotted(), &spec);
         let view = cx.server.db.resolve_view(&namespace)?;
         let collator = view.and_then(|view| view.collator);
-        let docs = aggregate::collect_on_view(cx, &namespace, stages.as_raw(), spec.collation)?;
+        let docs = aggregate::collect(cx, &namespace, stages.as_raw(), spec.collation)?;
         let docs = docs.iter().map(|doc| doc.as_raw());
         out.append_bson(
             "values",

@@ -69,6 +69,7 @@ mod list_indexes;
 mod lock_info;
 mod log_rotate;
 mod logout;
+mod map_reduce;
 mod optional;
 mod ping;
 mod plan_cache_clear;

@@ -143,6 +143,33 @@ pub fn aggregate(db: &str, body: RawDoc<'_>) -> Vec<Required> {
     out
 }
 
+/// `mapReduce`: find, and what writing to the collection of `out` requires.
+pub fn map_reduce(db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    let mut out = vec![(Action::Find, first(db, body))];
+    let (mode, target) = match body.get("out") {
+        Some(RawValue::String(name)) => ("replace", collection(db, name)),
+        Some(RawValue::Document(spec)) => {
+            let db = spec.get("db").and_then(|v| v.as_str()).unwrap_or(db);
+            let modes = ["replace", "merge", "reduce"];
+            let found = modes.iter().find_map(|mode| {
+                let name = spec.get(mode)?.as_str()?;
+                Some((*mode, collection(db, name)))
+            });
+            let Some(found) = found else { return out };
+            found
+        }
+        _ => return out,
+    };
+    out.push((Action::Insert, target.clone()));
+    let second = match mode {
+        "replace" => Action::Remove,
+        _ => Action::Update,
+    };
+    out.push((second, target.clone()));
+    bypass(body, &target, &mut out);
+    out
+}
+
 /// The action required by a first stage that does not read the collection's documents, and whether
 /// it is required on the cluster.
 fn source_of(stage: &str) -> Option<(Action, bool)> {

@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "jobs/schedule.rs",
     // State shared by all connections, and of one connection.
     "server.rs",
+    "javascript.rs",
     "connection.rs",
     // Work without a client.
     "jobs/",

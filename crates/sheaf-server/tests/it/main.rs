@@ -14,6 +14,7 @@ mod explained;
 mod fail_points;
 mod idle_cursors;
 mod in_process;
+mod javascript;
 mod manual;
 mod privileges;
 mod refusals;

@@ -90,6 +90,7 @@ impl Drop for Server {
 
 fn settings(folder: &Path, options: &[&str]) -> Settings {
     let mut settings = Settings::in_folder(folder);
+    settings.javascript = Some(Arc::new(sheaf_js::QuickJs));
     for pair in options.chunks(2) {
         let &[name, value] = pair else {
             panic!("an option without a value: {pair:?}");

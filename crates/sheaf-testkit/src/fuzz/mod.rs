@@ -7,6 +7,8 @@
 mod bson;
 #[cfg(feature = "wire")]
 mod frames;
+#[cfg(feature = "query")]
+mod javascript;
 mod keystring;
 mod mutate;
 #[cfg(feature = "query")]
@@ -15,6 +17,8 @@ mod query;
 pub use bson::{bson, json};
 #[cfg(feature = "wire")]
 pub use frames::frames;
+#[cfg(feature = "query")]
+pub use javascript::{javascript, names_are_unique};
 pub use keystring::keystring;
 pub use mutate::{Random, mutate};
 #[cfg(feature = "query")]

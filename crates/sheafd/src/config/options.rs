@@ -164,6 +164,7 @@ pub static OPTIONS: &[Opt] = &[
     yes("journalCommitInterval", "storage.journal.commitIntervalMs", Kind::Integer(1, 500), "Interval between log flushes, in milliseconds [100]"),
     yes("syncdelay", "storage.syncPeriodSecs", Kind::Number(0.0, 9_000_000.0), "Interval between checkpoints, in seconds [60]"),
     yes("notablescan", "", Kind::Switch, "Refuse queries that need a collection scan"),
+    Opt { flag_means: Some("false"), ..yes("noscripting", "security.javascriptEnabled", Kind::Switch, "Disable server-side JavaScript") },
     // Log
     yes("logpath", "systemLog.path", Kind::Text, "Log to this file instead of standard output"),
     yes("logappend", "systemLog.logAppend", Kind::Switch, "Append to the log file instead of renaming the old one"),
@@ -190,8 +191,6 @@ pub static OPTIONS: &[Opt] = &[
     no("clusterAuthMode", "security.clusterAuthMode", ANY, NO_AUTH),
     no("transitionToAuth", "security.transitionToAuth", Kind::Switch, NO_AUTH),
     no("enableLocalhostAuthBypass", "", Kind::Switch, NO_AUTH),
-    no("noscripting", "", Kind::Switch, accepted("this server does not run JavaScript", "true")),
-    no("", "security.javascriptEnabled", Kind::Switch, refused_unless("this server does not run JavaScript", "false")),
     no("enableEncryption", "security.enableEncryption", Kind::Switch, refused_unless("this version does not encrypt its files", "false")),
     no("encryptionKeyFile", "security.encryptionKeyFile", ANY, refused("this version does not encrypt its files")),
     no("encryptionCipherMode", "security.encryptionCipherMode", ANY, refused("this version does not encrypt its files")),

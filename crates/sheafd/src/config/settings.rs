@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use sheaf_query::javascript::Engine;
 use sheaf_server::log::{Component, Destination, LogOptions, Rotation};
 use sheaf_server::settings::{Maintenance, Profiling, Storage};
 use sheaf_wire::{Compressor, CompressorSet};
@@ -140,7 +142,8 @@ pub(super) fn assemble(
                 .integer("replication.oplogSizeMB")
                 .and_then(|mb| u64::try_from(mb).ok())
                 .map(|mb| mb << 20),
-            parameters: parameters(given),
+            javascript: javascript(),
+            parameters: parameters(given, &options),
             port: net.port,
             bind: net.bind.clone(),
             compressors: net.compressors,
@@ -178,7 +181,17 @@ fn without_effect(given: &[Given]) -> Vec<(String, &'static str)> {
     option.chain(engine).collect()
 }
 
-fn parameters(given: &[Given]) -> Vec<(String, String)> {
+/// The engine that this program was built with.
+fn javascript() -> Option<Arc<dyn Engine>> {
+    #[cfg(feature = "javascript")]
+    return Some(Arc::new(sheaf_js::QuickJs));
+    #[cfg(not(feature = "javascript"))]
+    None
+}
+
+fn parameters(given: &[Given], options: &Lookup<'_>) -> Vec<(String, String)> {
+    let enabled = options.switch("security.javascriptEnabled");
+    let enabled = enabled.map(|on| ("javascriptEnabled".to_owned(), on.to_string()));
     given
         .iter()
         .filter(|g| g.option.key == "setParameter")
@@ -186,6 +199,7 @@ fn parameters(given: &[Given]) -> Vec<(String, String)> {
             Value::Text(text) => Some((g.name.clone(), text.clone())),
             _ => None,
         })
+        .chain(enabled)
         .collect()
 }
 

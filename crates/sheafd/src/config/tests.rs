@@ -456,7 +456,6 @@ fn an_option_without_effect_is_accepted_and_reported() {
     let line = &[
         "--nojournal",
         "--directoryperdb",
-        "--noscripting",
         "--enableMajorityReadConcern",
         "--storageEngine",
         "wiredTiger",
@@ -477,6 +476,15 @@ fn an_option_without_effect_is_accepted_and_reported() {
     let file = "processManagement: {timeZoneInfo: /usr/share/zoneinfo}\nstorage: {journal: {enabled: false}}";
     let settings = from_file(file);
     assert_eq!(settings.without_effect.len(), 2);
+}
+
+#[test]
+fn scripts_can_be_switched_off() {
+    let off = [("javascriptEnabled".to_owned(), "false".to_owned())];
+    assert_eq!(from_line(&["--noscripting"]).server.parameters, off);
+    let file = "security: {javascriptEnabled: false}";
+    assert_eq!(from_file(file).server.parameters, off);
+    assert!(from_line(&[]).server.parameters.is_empty());
 }
 
 #[test]

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sheaf_bson::json::parse_doc;
 use sheaf_bson::{DocBuf, DocBuilder, RawValue, doc};
@@ -19,6 +20,7 @@ use sheaf_db::CollectionOptions;
 use sheaf_db::index::definition::IndexSpec;
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::expression::VariableScope;
+use sheaf_query::javascript;
 use sheaf_query::update::{self, UpdateDriver};
 use sheaf_query::{expression, pipeline};
 use sheaf_server::command::{Compat, rows as commands};
@@ -211,16 +213,34 @@ fn option(name: &Name) -> Verdict {
     }
 }
 
+/// The JavaScript of the program, for every operation.
+struct Scripts;
+
+impl javascript::Host for Scripts {
+    fn operation(&self, _db: &str) -> Option<Arc<dyn javascript::JavaScript>> {
+        let stored = Box::new(javascript::NoStoredFunctions);
+        let limits = javascript::Limits {
+            heap_bytes: 1 << 20,
+        };
+        Some(javascript::Engine::operation(
+            &sheaf_js::QuickJs,
+            limits,
+            stored,
+        ))
+    }
+}
+
 fn find(sort: DocBuf, projection: DocBuf, filter: DocBuf) -> Result<(), String> {
-    let query = CanonicalQuery::new(
-        sheaf_bson::DateTime(0),
-        FindSpec {
-            filter: Some(filter.as_raw()),
-            sort: Some(sort.as_raw()),
-            projection: Some(projection.as_raw()),
-            ..FindSpec::default()
-        },
-    );
+    let _scripts = javascript::enter(Arc::new(Scripts), "test");
+    let scope = VariableScope::new(sheaf_bson::DateTime(0)).allowing_where();
+    let context = sheaf_query::matcher::ParseContext { variables: scope };
+    let spec = FindSpec {
+        filter: Some(filter.as_raw()),
+        sort: Some(sort.as_raw()),
+        projection: Some(projection.as_raw()),
+        ..FindSpec::default()
+    };
+    let query = CanonicalQuery::with_context(spec, &context);
     query.map(|_| ()).map_err(|e| e.to_string())
 }
 

@@ -34,10 +34,12 @@ use super::BLOCKING_BYTES_MAX;
 
 mod parse;
 mod ranked;
+mod script;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use ranked::Ranked;
+pub(crate) use script::{ScriptSpec, ScriptState};
 
 /// The kind of an accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub enum AccumulatorKind {
     Percentile,
     /// `$push`.
     Push,
+    /// `$accumulator`, and the reduce of mapReduce.
+    Script,
     /// `$setUnion`.
     SetUnion,
     /// `$stdDevPop`.
@@ -151,6 +155,8 @@ pub struct AccumulatorSpec {
     shares: Arc<[f64]>,
     /// How text compares; `None`: by bytes.
     collator: Option<Arc<Collator>>,
+    /// The functions of `$accumulator`.
+    script: Option<Arc<ScriptSpec>>,
 }
 
 impl AccumulatorSpec {
@@ -182,6 +188,10 @@ impl AccumulatorSpec {
             AccumulatorKind::First => Accumulator::First(None),
             AccumulatorKind::Last => Accumulator::Last(None),
             AccumulatorKind::Push => Accumulator::Push(ArrayBuilder::new()),
+            AccumulatorKind::Script => match &self.script {
+                Some(script) => Accumulator::Script(Box::new(ScriptState::start(script, id)?)),
+                None => Accumulator::First(None),
+            },
             AccumulatorKind::ConcatArrays => Accumulator::Concat(ArrayBuilder::new()),
             AccumulatorKind::MergeObjects => Accumulator::MergeObjects(Merged::default()),
             AccumulatorKind::StdDevPop => Accumulator::StdDev(Deviation::default(), false),
@@ -333,6 +343,8 @@ pub(crate) enum Accumulator {
     StdDev(Deviation, bool),
     /// `$top`, `$bottom` and everything that ends in N.
     Ranked(Ranked, AccumulatorKind),
+    /// `$accumulator`.
+    Script(Box<ScriptState>),
     /// `$percentile` and `$median`.
     Quantiles {
         /// The numbers so far.
@@ -494,6 +506,7 @@ impl Accumulator {
                 check(kind.name(), ranked.bytes())?;
                 Ok(grown)
             }
+            Accumulator::Script(state) => state.add(raw),
             Accumulator::Quantiles { numbers, .. } => Ok(raw
                 .and_then(Number::from_raw)
                 .map_or(0, |number| numbers.add(number.to_f64()))),
@@ -525,6 +538,7 @@ impl Accumulator {
             Accumulator::MergeObjects(merged) => Value::Document(merged.finish()),
             Accumulator::StdDev(deviation, _) => deviation.to_partial(),
             Accumulator::Ranked(ranked, _) => ranked.into_partial(),
+            Accumulator::Script(state) => state.into_partial(),
             Accumulator::Quantiles { numbers, .. } => numbers.to_partial(),
         }
     }
@@ -582,6 +596,7 @@ impl Accumulator {
                 check(kind.name(), ranked.bytes())?;
                 Ok(grown)
             }
+            Accumulator::Script(state) => state.merge(partial),
             Accumulator::Quantiles { numbers, .. } => {
                 let other = partial.as_document().and_then(Quantiles::from_partial);
                 numbers.merge(other.ok_or_else(broken)?);
@@ -590,9 +605,18 @@ impl Accumulator {
         }
     }
 
-    /// The result.
-    pub fn finish(self) -> Value {
+    /// The result. Errors: those of the functions of `$accumulator`.
+    pub fn finish(self) -> Result<Value> {
         match self {
+            Accumulator::Script(state) => state.finish(),
+            other => Ok(other.value()),
+        }
+    }
+
+    /// The result of every accumulator that runs no function of the user.
+    fn value(self) -> Value {
+        match self {
+            Accumulator::Script(_) => Value::Null,
             Accumulator::Sum(sum) => sum.total().into(),
             Accumulator::Avg(sum) => sum.average().map_or(Value::Null, Value::from),
             Accumulator::Extreme(value, ..)

@@ -18,7 +18,7 @@ use crate::expression::statistics::percentile_shares;
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::sort::{SortPattern, SortSpec};
 
-use super::{AccumulatorKind, AccumulatorSpec, TABLE};
+use super::{AccumulatorKind, AccumulatorSpec, TABLE, script};
 
 impl AccumulatorSpec {
     /// Parses the accumulator of this name with this operand.
@@ -81,11 +81,15 @@ impl AccumulatorSpec {
             }
             return Ok(plain(AccumulatorKind::Sum, Expression::constant(1)));
         }
-        if name == "$accumulator" {
-            return Err(location(
-                15952,
-                "$accumulator needs JavaScript, which this server does not run; use other accumulators",
-            ));
+        if let "$accumulator" | "$_internalJsReduce" = name {
+            let (script, argument) = match name {
+                "$accumulator" => script::parse_accumulator(operand, scope)?,
+                _ => script::parse_reduce(operand, scope)?,
+            };
+            return Ok(AccumulatorSpec {
+                script: Some(Arc::new(script)),
+                ..plain(AccumulatorKind::Script, argument)
+            });
         }
         let Some((name, kind)) = TABLE.iter().find(|(known, _)| *known == name) else {
             return Err(location(15952, format!("unknown group operator '{name}'")));
@@ -110,6 +114,7 @@ fn plain(kind: AccumulatorKind, argument: Expression) -> AccumulatorSpec {
         sort: None,
         shares: Arc::new([]),
         collator: None,
+        script: None,
     }
 }
 

@@ -374,7 +374,7 @@ impl StageExec for Running {
             .append("max", &max)
             .end();
         for (field, state) in output.fields.iter().zip(states) {
-            out.append(&field.name, &state.finish());
+            out.append(&field.name, &state.finish()?);
         }
         Ok(Some(out.finish()))
     }

@@ -133,8 +133,9 @@ pub fn run_on_view(
     reply(cx, namespace, request, out)
 }
 
-/// All results of a pipeline over a view, for commands that reply without a cursor.
-pub fn collect_on_view(
+/// All results of a pipeline over a collection or view, for commands that reply without a cursor;
+/// none if it ends in `$out` or `$merge`.
+pub fn collect(
     cx: &mut CommandContext<'_>,
     namespace: &Namespace,
     stages: RawArray<'_>,
@@ -150,7 +151,10 @@ pub fn collect_on_view(
         allow_disk_use: None,
         explain: false,
     };
-    let (mut source, _) = start(cx, namespace, request)?;
+    let (mut source, prepared) = start(cx, namespace, request)?;
+    if let Some(sink) = &prepared.pipeline.rest.sink {
+        db_aggregate::sink::run(&prepared.context, &cx.op, &mut source, sink)?;
+    }
     let mut found = Vec::new();
     let op = cx.op.clone();
     while let Some(doc) = source.next(&op)? {

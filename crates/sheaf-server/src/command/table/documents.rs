@@ -3,7 +3,7 @@
 use super::Row;
 use crate::command::{
     aggregate, bulk_write, count, delete, distinct, explain, find, find_and_modify, get_more,
-    insert, kill_cursors, privileges, update,
+    insert, kill_cursors, map_reduce, privileges, update,
 };
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Read, Write};
@@ -201,6 +201,38 @@ pub(super) static DOCUMENTS: &[Row] = &[
             changes_catalog: false,
             counts_as: CountsAs::Command,
             explained: Some(ExplainedAs::Pipeline),
+            compressible: true,
+            only_replies: true,
+        },
+    },
+    Row {
+        run: map_reduce::run,
+        command: Command {
+            name: "mapReduce",
+            aliases: &["mapreduce"],
+            kind: Read,
+            database: Database::Any,
+            help: "Groups documents by JavaScript functions",
+            compat: Differs("a `query` cannot have `$where`, and there is no explain"),
+            privileges: ByArguments(
+                privileges::map_reduce,
+                "find on the collection; insert and remove or update on that of out",
+            ),
+            sensitive: &[],
+            collection: First,
+            target: Target::View,
+            transaction: InTransaction::Refused,
+            retryable: false,
+            read_concern: ReadConcern::ALL,
+            write_concern: Waits::AsGiven,
+            unknown_arguments: UnknownArguments::Refused,
+            api_v1: ApiV1::Outside,
+            bypasses_validation: true,
+            max_time: MaxTime::Limit,
+            sequences: &[],
+            changes_catalog: false,
+            counts_as: CountsAs::Command,
+            explained: None,
             compressible: true,
             only_replies: true,
         },

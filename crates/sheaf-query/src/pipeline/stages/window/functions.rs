@@ -374,7 +374,9 @@ impl FunctionSpec {
                         _ => e,
                     })?;
                 match accumulator.kind {
-                    AccumulatorKind::MergeObjects => return Err(unknown(name)),
+                    AccumulatorKind::MergeObjects | AccumulatorKind::Script => {
+                        return Err(unknown(name));
+                    }
                     _ => (accumulator, Over::Accumulator),
                 }
             }

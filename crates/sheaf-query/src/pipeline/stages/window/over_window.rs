@@ -267,7 +267,7 @@ fn sliding(over: &Over, spec: &AccumulatorSpec, slides: bool) -> Result<Sliding>
                 entries: Default::default(),
                 bytes: 0,
             },
-            AccumulatorKind::MergeObjects => {
+            AccumulatorKind::MergeObjects | AccumulatorKind::Script => {
                 return Err(failed("this accumulator is no window function"));
             }
         },

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::path::FieldPath;
-use sheaf_bson::{Collator, RawDoc, Result};
+use sheaf_bson::{Collator, Error, ErrorCode, RawDoc, RawValue, Result};
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{MatchExpression, ParseContext, parse};
 
@@ -21,9 +21,15 @@ pub struct PartialFilter {
 
 impl PartialFilter {
     /// Parses and checks the filter of an index that compares text by this collation.
-    /// Errors: `CannotCreateIndex` for an operator that index filters do not support, and those of
+    /// Errors: `QueryFeatureNotAllowed` for `$expr`, `CannotCreateIndex` for another operator that index filters do not support, and those of
     /// parsing.
     pub fn parse(filter: RawDoc<'_>, collator: Option<Arc<Collator>>) -> Result<PartialFilter> {
+        if has_expr(filter) {
+            return Err(Error::new(
+                ErrorCode::QUERY_FEATURE_NOT_ALLOWED,
+                "$expr is not allowed in the filter of a partial index",
+            ));
+        }
         let context = ParseContext {
             variables: VariableScope::default().with_collator(collator),
         };
@@ -54,6 +60,18 @@ impl PartialFilter {
     pub fn reads(&self) -> &[FieldPath] {
         &self.reads
     }
+}
+
+/// Whether the filter, or one that it combines by `$and` and its relatives, has an `$expr`. Recursion
+/// is bounded by the nesting limit of documents.
+fn has_expr(filter: RawDoc<'_>) -> bool {
+    filter.iter().any(|element| match element.value() {
+        _ if element.key() == "$expr" => true,
+        RawValue::Array(filters) if element.key().starts_with('$') => {
+            filters.iter().filter_map(|f| f.as_document()).any(has_expr)
+        }
+        _ => false,
+    })
 }
 
 fn check(expression: &MatchExpression) -> Result<()> {
@@ -104,6 +122,14 @@ mod tests {
         ] {
             let error = PartialFilter::parse(refused.as_raw(), None).unwrap_err();
             assert_eq!(error.code().0, 67, "{refused}");
+        }
+        for refused in [
+            doc! {"$expr": {"$eq": ["$a", 1]}},
+            doc! {"$and": [{"a": 1}, {"$expr": {"$lt": ["$a", "$$NOW"]}}]},
+        ] {
+            let found = PartialFilter::parse(refused.as_raw(), None);
+            let code = found.unwrap_err().code();
+            assert_eq!(code, ErrorCode::QUERY_FEATURE_NOT_ALLOWED, "{refused}");
         }
     }
 

@@ -17,8 +17,6 @@ pub struct Sum {
     decimals: Decimal128,
     widest: Widest,
     count: u64,
-    /// What longs lose when they become doubles.
-    lost: i128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -38,14 +36,8 @@ impl Default for Sum {
             decimals: Decimal128::ZERO,
             widest: Widest::Int,
             count: 0,
-            lost: 0,
         }
     }
-}
-
-/// A long minus the double nearest to it.
-fn lost(n: i64) -> i128 {
-    i128::from(n) - (n as f64) as i128
 }
 
 impl Sum {
@@ -59,7 +51,6 @@ impl Sum {
             }
             Number::Long(n) => {
                 self.integers += i128::from(n);
-                self.lost += lost(n);
                 Widest::Long
             }
             Number::Double(x) => {
@@ -91,10 +82,7 @@ impl Sum {
     pub fn take_away(&mut self, number: Number) {
         match number {
             Number::Int(n) => self.integers -= i128::from(n),
-            Number::Long(n) => {
-                self.integers -= i128::from(n);
-                self.lost -= lost(n);
-            }
+            Number::Long(n) => self.integers -= i128::from(n),
             Number::Double(x) => self.add_double(-x),
             Number::Decimal(d) => self.decimals = decimal::subtract(self.decimals, d),
         }
@@ -120,7 +108,6 @@ impl Sum {
     /// Adds all terms of another sum.
     pub fn merge(&mut self, other: &Sum) {
         self.integers += other.integers;
-        self.lost += other.lost;
         self.add_double(other.high);
         self.low += other.low;
         self.decimals = decimal::add(self.decimals, other.decimals);
@@ -139,9 +126,7 @@ impl Sum {
             .push(self.low)
             .push(self.decimals)
             .push(self.widest as i32)
-            .push(self.count as i64)
-            .push((self.lost >> 64) as i64)
-            .push(self.lost as i64);
+            .push(self.count as i64);
         out.finish()
     }
 
@@ -163,14 +148,8 @@ impl Sum {
         else {
             return None;
         };
-        let (Some(RawValue::Int64(lost_top)), Some(RawValue::Int64(lost_bottom))) =
-            (next(), next())
-        else {
-            return None;
-        };
         Some(Sum {
             integers: (i128::from(top) << 64) | i128::from(bottom as u64),
-            lost: (i128::from(lost_top) << 64) | i128::from(lost_bottom as u64),
             high,
             low,
             decimals,
@@ -233,15 +212,6 @@ impl Sum {
                 Err(_) => Number::Double(self.double_total()),
             },
         }
-    }
-
-    /// The mean with longs added as doubles, as the expression `$avg` adds them; the accumulator adds
-    /// them exactly. `None` without terms.
-    pub fn average_of_doubles(mut self) -> Option<Number> {
-        if self.widest != Widest::Decimal {
-            self.integers -= self.lost;
-        }
-        self.average()
     }
 
     /// The mean; `None` without terms.
@@ -346,7 +316,6 @@ mod tests {
         assert_eq!(sum([Int(1), Int(2)]).average(), Some(Double(1.5)));
         let extremes = sum([Number::Long(i64::MAX), Number::Long(i64::MIN)]);
         assert_eq!(extremes.average(), Some(Double(-0.5)));
-        assert_eq!(extremes.average_of_doubles(), Some(Double(0.0)));
         assert_eq!(extremes.total(), Number::Long(-1));
         let decimal: Decimal128 = "1".parse().unwrap();
         let average = sum([Number::Decimal(decimal), Int(2)]).average();

@@ -365,12 +365,17 @@ pub(super) fn trunc<'e>(
     round_at(operator, args, ctx, Rounding::Down)
 }
 
-/// Sums the operands that are numbers. If the only operand is an array, sums its elements.
-fn sum_of<'e>(args: &'e [Expression], ctx: EvalContext<'e>) -> Result<Sum> {
+/// Sums the operands that are numbers, each after `map`. If the only operand is an array, sums its
+/// elements.
+fn sum_of<'e>(
+    args: &'e [Expression],
+    ctx: EvalContext<'e>,
+    map: fn(Number) -> Number,
+) -> Result<Sum> {
     let mut sum = Sum::default();
     let mut add = |raw: RawValue<'_>| {
         if let Some(number) = Number::from_raw(raw) {
-            sum.add(number);
+            sum.add(map(number));
         }
     };
     for arg in args {
@@ -388,7 +393,7 @@ pub(super) fn sum<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    result(sum_of(args, ctx)?.total())
+    result(sum_of(args, ctx, |number| number)?.total())
 }
 
 pub(super) fn avg<'e>(
@@ -396,7 +401,12 @@ pub(super) fn avg<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,
 ) -> Result<EvalValue<'e>> {
-    match sum_of(args, ctx)?.average_of_doubles() {
+    // Unlike the accumulator, the expression adds longs as doubles.
+    let as_double = |number| match number {
+        Number::Long(n) => Number::Double(n as f64),
+        other => other,
+    };
+    match sum_of(args, ctx, as_double)?.average() {
         Some(mean) => result(mean),
         None => Ok(EvalValue::NULL),
     }

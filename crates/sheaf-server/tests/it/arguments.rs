@@ -683,3 +683,30 @@ fn results_of_a_bulk_write_that_do_not_fit_a_batch() {
                  id: NumberLong('0'), ns: 'admin.$cmd.bulkWrite'}}";
     script(&mut client, &[(&more, batch)]);
 }
+
+#[test]
+fn constants_are_for_pipelines() {
+    let server = Server::start();
+    let mut client = server.client();
+    let error = "51198";
+    script(
+        &mut client,
+        &[
+            ("{insert: 'c', documents: [{_id: 1}]}", "{n: 1}"),
+            (
+                "{bulkWrite: 1, ops: [{update: 0, filter: {_id: 1}, updateMods: {$set: {a: 1}}, constants: {v: 1}}], \
+                 nsInfo: [{ns: 'test.c'}], $db: 'admin'}",
+                "{ok: 1.0, nErrors: 1, nModified: 0}",
+            ),
+            // A value that is no update fails the whole command.
+            (
+                "{bulkWrite: 1, ops: [{update: 0, filter: {_id: 1}, updateMods: 5}], \
+                 nsInfo: [{ns: 'test.c'}], $db: 'admin'}",
+                "{ok: 0.0, code: 9}",
+            ),
+        ],
+    );
+    let update = "{update: 'c', updates: [{q: {_id: 1}, u: {$set: {a: 1}}, c: {v: 1}}]}";
+    let reply = client.ok(&super::client::command(update));
+    assert!(format!("{reply:?}").contains(error), "{reply:?}");
+}

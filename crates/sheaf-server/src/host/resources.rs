@@ -128,6 +128,8 @@ pub fn cpu_times() -> Option<(Duration, Duration)> {
 }
 
 /// Page faults of the process that needed input or output.
+// The field's type differs between systems.
+#[allow(clippy::unnecessary_cast)]
 pub fn page_faults() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the pointer is valid for the call, which fills the structure when it returns 0.
@@ -135,7 +137,7 @@ pub fn page_faults() -> i64 {
         if libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) != 0 {
             return 0;
         }
-        i64::from(usage.assume_init().ru_majflt)
+        usage.assume_init().ru_majflt as i64
     }
 }
 
@@ -152,6 +154,8 @@ pub struct SystemLimits {
 }
 
 /// Reads them.
+// The results' type differs between systems.
+#[allow(clippy::unnecessary_cast)]
 pub fn system_limits() -> SystemLimits {
     // SAFETY: sysconf has no preconditions; it returns -1 for what it does not know.
     let (page_bytes, pages, open_files) = unsafe {
@@ -163,8 +167,8 @@ pub fn system_limits() -> SystemLimits {
     };
     SystemLimits {
         libc_version: libc_version(),
-        page_bytes: i64::from(page_bytes),
-        pages: i64::from(pages),
+        page_bytes: page_bytes as i64,
+        pages: pages as i64,
         open_files: i32::try_from(open_files).unwrap_or(i32::MAX),
     }
 }

@@ -57,8 +57,12 @@ pub fn append_storage_stats(
     let stats = db.collection_stats(collection)?;
     let size = &stats.size;
     out.append("size", scaled(size.data_bytes));
-    out.append("count", RawValue::int_or_long(size.count as i64));
-    if size.count > 0 {
+    // The documents of a time-series collection are its buckets, which `timeseries` describes.
+    let is_series = collection.options().timeseries().is_some();
+    if !is_series {
+        out.append("count", RawValue::int_or_long(size.count as i64));
+    }
+    if size.count > 0 && !is_series {
         out.append(
             "avgObjSize",
             RawValue::int_or_long(size.document_bytes_mean() as i64),

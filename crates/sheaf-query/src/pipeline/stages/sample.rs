@@ -37,12 +37,13 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
                 format!("unrecognized option to $sample: {}", element.key()),
             ));
         }
-        size = Some(element.value());
+        // A wrong type is reported before another option, a wrong number after it.
+        let number = Number::from_raw(element.value());
+        size = Some(
+            number.ok_or_else(|| location(28746, "size argument to $sample must be a number"))?,
+        );
     }
-    let size = size.ok_or_else(|| location(28749, "$sample stage must specify a size"))?;
-    let Some(number) = Number::from_raw(size) else {
-        return Err(location(28746, "size argument to $sample must be a number"));
-    };
+    let number = size.ok_or_else(|| location(28749, "$sample stage must specify a size"))?;
     let whole = match number.is_nan() {
         true => None,
         false => u64::try_from(number.saturating_i64()).ok(),
@@ -53,7 +54,7 @@ pub fn parse(value: RawValue<'_>, _: &StageContext<'_>) -> Result<ParsedStage> {
             28747,
             format!(
                 "size argument to $sample must not be negative: {}",
-                shell(size)
+                shell(RawValue::from(number))
             ),
         )),
     }

@@ -155,6 +155,7 @@ fn coll_stats(
     spec: RawDoc<'_>,
 ) -> Result<DocBuf, Error> {
     const NAME: &str = "$collStats";
+    const OPTIONS: &[&str] = &["storageStats", "count", "latencyStats", "queryExecStats"];
     let stored = || {
         if server.db.catalog().kind(namespace).is_view() {
             return Err(not_on_view(namespace));
@@ -171,6 +172,9 @@ fn coll_stats(
     out.append("host", host);
     out.append("localTime", DateTime::now());
     for element in spec.iter() {
+        if !OPTIONS.contains(&element.key()) {
+            return Err(unknown_field(NAME, element.key()));
+        }
         let Some(options) = fields::optional_document(NAME, &element)? else {
             continue;
         };

@@ -60,6 +60,7 @@ pub mod projection_exec;
 mod random;
 mod regular;
 pub(crate) mod script;
+pub(crate) mod script_parser;
 mod select;
 mod set;
 pub(crate) mod statistics;

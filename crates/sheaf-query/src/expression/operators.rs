@@ -11,8 +11,8 @@ use super::operator::{Arity, EvalFn, Operator};
 use super::parser::Parser;
 use super::{
     Expression, arithmetic, array, bitwise, boolean, comparison, conditional, convert, date,
-    elementary, hash, meta, object, random, regular, script, select, set, statistics, string,
-    type_ops, vector,
+    elementary, hash, meta, object, random, regular, script_parser, select, set, statistics,
+    string, type_ops, vector,
 };
 
 /// Parses a form, given its operand as written.
@@ -299,7 +299,7 @@ pub static TABLE: &[Entry] = &[
         select::first_n,
     ),
     call("$floor", Exactly(1), arithmetic::floor),
-    Entry::Form("$function", script::parse_function),
+    Entry::Form("$function", script_parser::parse_function),
     Entry::Form("$getField", object::parse_get_field),
     call("$gt", Exactly(2), comparison::gt),
     call("$gte", Exactly(2), comparison::gte),

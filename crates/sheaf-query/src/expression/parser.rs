@@ -15,7 +15,7 @@ use sheaf_bson::{ArrayBuilder, RawDoc, RawValue, Value};
 use super::field_path::{self, Base, FieldPathExpr};
 use super::operators::{self, Entry, Named};
 use super::variables::{Binding, VariableScope, check_read_name, check_user_name};
-use super::{Expression, arithmetic, budget, folding, location, script};
+use super::{Expression, arithmetic, budget, folding, location, script_parser};
 
 /// Maximum nesting of operators, documents and arrays together.
 const DEPTH_MAX: usize = 100;
@@ -317,7 +317,7 @@ impl Parser<'_> {
                     self.scope.collator().map(|c| &**c),
                 ))
             }
-            None if name == "$_internalJsEmit" => script::parse_emit(self, operand),
+            None if name == "$_internalJsEmit" => script_parser::parse_emit(self, operand),
             None => Err(Error::new(
                 ErrorCode::INVALID_PIPELINE_OPERATOR,
                 format!("Unrecognized expression '{name}'"),

@@ -284,7 +284,7 @@ fn a_panic_ends_one_connection_only() {
     assert!(
         lines
             .iter()
-            .any(|line| line.contains("as the client wished"))
+            .any(|line| line.contains("requested by the client"))
     );
 }
 

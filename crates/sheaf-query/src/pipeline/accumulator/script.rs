@@ -20,7 +20,7 @@ use sheaf_bson::{ArrayBuf, ArrayBuilder, DocBuilder, RawDoc, RawValue, Value};
 
 use super::size;
 use crate::expression::operand::{document, required};
-use crate::expression::script::{check_language, function_source};
+use crate::expression::script_parser::{check_language, function_source};
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::javascript::{Script, SourceKind};
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, RawDoc, RawValue, Timestamp};
 use sheaf_db::{Db, Namespace, StatementContext};
 
 use crate::repl::store_document;
@@ -21,6 +21,8 @@ pub struct RwConcernDefaults {
     pub read: Option<DocBuf>,
     /// `defaultWriteConcern`, as given and as parsed.
     pub write: Option<(DocBuf, WriteConcern)>,
+    /// When they were last set: cluster time and wall clock.
+    pub updated: Option<(Timestamp, DateTime)>,
 }
 
 impl RwConcernDefaults {
@@ -44,9 +46,14 @@ impl RwConcernDefaults {
             }
             None => None,
         };
+        let updated = match (doc.get("updateOpTime"), doc.get("updateWallClockTime")) {
+            (Some(RawValue::Timestamp(time)), Some(RawValue::DateTime(wall))) => Some((time, wall)),
+            _ => None,
+        };
         Ok(RwConcernDefaults {
             read: sub("defaultReadConcern"),
             write,
+            updated,
         })
     }
 
@@ -81,11 +88,15 @@ impl RwConcernDefaults {
         let source = |set: bool| if set { "global" } else { "implicit" };
         out.append("defaultWriteConcernSource", source(self.write.is_some()));
         out.append("defaultReadConcernSource", source(self.read.is_some()));
+        if let Some((time, wall)) = self.updated {
+            out.append("updateOpTime", time);
+            out.append("updateWallClockTime", wall);
+        }
         out.append("localUpdateWallClockTime", DateTime::now());
     }
 
-    /// Writes the defaults to `config.settings` and waits until they are durable.
-    pub fn store(&self, db: &Arc<Db>, op: &StatementContext) -> Result<(), Error> {
+    /// Writes the defaults to `config.settings`, with the time, and waits until they are durable.
+    pub fn store(&mut self, db: &Arc<Db>, op: &StatementContext) -> Result<(), Error> {
         let mut doc = DocBuilder::new();
         doc.append("_id", ID);
         if let Some(read) = &self.read {
@@ -94,7 +105,10 @@ impl RwConcernDefaults {
         if let Some((write, _)) = &self.write {
             doc.append_bson("defaultWriteConcern", write);
         }
-        doc.append("updateWallClockTime", DateTime::now());
+        let (time, wall) = (db.next_timestamp(), DateTime::now());
+        self.updated = Some((time, wall));
+        doc.append("updateOpTime", time);
+        doc.append("updateWallClockTime", wall);
         let ns = Namespace::parse(NAMESPACE)?;
         store_document(db, op, &ns, &doc.finish())?;
         db.sync()

@@ -82,7 +82,7 @@ func TestResumeAfterAnEvent(t *testing.T) {
 		}
 	}
 	_, err = c.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetResumeAfter(field("_data", "no token")))
-	refused(t, err, 260)
+	refused(t, err, 9)
 }
 
 func TestDriverResumesWhenItsCursorIsLost(t *testing.T) {

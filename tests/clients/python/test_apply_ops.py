@@ -86,13 +86,13 @@ def test_refusals(client, coll):
         apply(client, preCondition=[])
     for operation, code in [
         ({"op": "x", "ns": coll.full_name, "o": {}}, 2),
-        ({"ns": coll.full_name, "o": {}}, 40414),
+        ({"ns": coll.full_name, "o": {}}, 4),
         ({"op": "i", "ns": coll.full_name}, 40414),
         ({"op": "i", "ns": coll.full_name, "o": {"a": 1}}, 4),
         (op("u", coll, {"$v": 1, "$set": {"a": 1}}, o2={"_id": 1}), 4772600),
         (op("c", coll, {"nosuch": 1}), 2),
         (op("c", coll, {"drop": "absent"}, ui=Binary(bytes(16), 4)), 26),
-        (1, 9),
+        (1, 14),
     ]:
         with refused(OperationFailure, code):
             apply(client, operation)

@@ -82,4 +82,4 @@ def test_the_collection_type_is_reported(series, db):
     assert series.index_information().keys() == {"m_1_t_1"}
     with pytest.raises(OperationFailure) as e:
         db["system.buckets." + series.name].insert_one({"a": 1})
-    assert e.value.code == 73
+    assert e.value.code == 121

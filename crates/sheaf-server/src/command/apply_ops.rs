@@ -27,8 +27,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "alwaysUpsert" => rules.upserts = fields::boolean(NAME, &element)?,
-            // Ignored: operations are always applied one by one.
-            "allowAtomic" | "bypassDocumentValidation" => {
+            // Ignored, whatever its type: operations are always applied one by one.
+            "allowAtomic" => {}
+            "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }
             "preCondition" => {
@@ -68,7 +69,7 @@ fn documents(operations: RawArray<'_>) -> impl Iterator<Item = Result<RawDoc<'_>
     operations.iter().map(|operation| {
         operation.as_document().ok_or_else(|| {
             Error::new(
-                ErrorCode::FAILED_TO_PARSE,
+                ErrorCode::TYPE_MISMATCH,
                 format!(
                     "not a valid operation of applyOps, expected an object, got {}",
                     operation.type_name()

@@ -66,5 +66,5 @@ test('serverStatus has the fields that monitoring reads', () => {
 test('connPoolStats: no connections to other servers', () => {
   const s = db.adminCommand({ connPoolStats: 1 });
   same([s.totalInUse, s.totalAvailable, s.totalCreated, s.pools, s.hosts], [0, 0, 0, {}, {}]);
-  refused(40415, () => db.adminCommand({ connPoolStats: 1, nosuch: 1 }));
+  same(db.adminCommand({ connPoolStats: 1, nosuch: 1 }).ok, 1);
 });

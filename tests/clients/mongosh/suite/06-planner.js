@@ -12,7 +12,7 @@ test('$planCacheStats returns every cached plan', () => {
   c.find({ a: 2, b: 2 }).toArray();
   entries = c.aggregate([{ $planCacheStats: {} }, { $project: { isActive: 1, createdFromQuery: 1, scores: { $size: '$candidatePlanScores' } } }]).toArray();
   same(entries, [{ isActive: true, createdFromQuery: { query: { a: 2, b: 2 }, sort: {}, projection: {} }, scores: 3 }]);
-  same(db.getCollection('no such collection').aggregate([{ $planCacheStats: {} }]).toArray(), []);
+  refused(50933, () => db.getCollection('no such collection').aggregate([{ $planCacheStats: {} }]).toArray());
 });
 test('planCacheClear of one query shape keeps the others', () => {
   const c = db.planned;
@@ -22,7 +22,8 @@ test('planCacheClear of one query shape keeps the others', () => {
   same(c.getPlanCache().list().map((e) => e.createdFromQuery.sort), [{}]);
   c.getPlanCache().clear();
   same(c.getPlanCache().list(), []);
-  refused(2, () => db.runCommand({ planCacheClear: 'planned', sort: { a: 1 } }));
+  // Without a query, a sort selects nothing: the whole cache is cleared.
+  same(db.runCommand({ planCacheClear: 'planned', sort: { a: 1 } }).ok, 1);
 });
 test('$planCacheStats comes first and takes no options', () => {
   refused(40602, () => db.planned.aggregate([{ $match: {} }, { $planCacheStats: {} }]).toArray());

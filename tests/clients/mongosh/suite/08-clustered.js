@@ -36,7 +36,7 @@ test('invalid clustered collections', () => {
   refused(5979700, () => make({ clusteredIndex: { key: { _id: 1 }, unique: false } }));
   refused(40414, () => make({ clusteredIndex: { key: { _id: 1 } } }));
   refused(40415, () => make({ clusteredIndex: { key: { _id: 1 }, unique: true, sparse: true } }));
-  refused(72, () => make({ clusteredIndex: { key: { _id: 1 }, unique: true }, capped: true, size: 4096 }));
+  refused(6049200, () => make({ clusteredIndex: { key: { _id: 1 }, unique: true }, capped: true, size: 4096 }));
   refused(72, () => make({ expireAfterSeconds: 5 }));
   same(db.getCollectionNames().includes('no'), false);
 });

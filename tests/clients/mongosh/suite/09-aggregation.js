@@ -45,7 +45,7 @@ test('numbers', () => {
   same(value({ $round: [{ $sin: 1 }, 12] }), 0.841470984808);
   same(value({ $sqrt: Decimal128('2') }), Decimal128('1.414213562373095048801688724209698'));
   same(value({ $bitXor: [12, 10] }), 6);
-  same(value({ $log: [Decimal128('100'), 10] }), Decimal128('2'));
+  same(value({ $log: [Decimal128('100'), 10] }), Decimal128('2.000000000000000000000000000000000'));
   same(value({ $median: { input: [5, 1, 9], method: 'approximate' } }), 5);
 });
 
@@ -77,7 +77,7 @@ test('accumulators', () => {
     half: { $median: { input: '$s', method: 'approximate' } },
     most: { $maxN: { input: '$s', n: 2 } },
   } }], docs), [{ _id: 1, top: ['a', 'c'], low: 'b', dev: 1, half: 2, most: [3, 2] }]);
-  refused(15952, () => one([{ $group: { _id: 1, x: { $accumulator: {} } } }], docs));
+  refused(4544710, () => one([{ $group: { _id: 1, x: { $accumulator: {} } } }], docs));
 });
 
 test('$bucket and $bucketAuto', () => {
@@ -153,8 +153,8 @@ test('places in loops, hashes, vectors, JSON, regular expressions that cut', () 
   same(value({ $subtype: BinData(4, 'gf1UcxdHTJ2HQ/EGQrO7mQ==') }), 4);
   same(value({ $toObject: '$j' }), { k: [1, 2.5] });
   same(value({ $toArray: '[1, "a", null]' }), [1, 'a', null]);
-  same(value({ $split: ['$s', /[0-9]+/] }), ['a', 'b', 'c']);
-  same(value({ $replaceAll: { input: '$s', find: /[0-9]/, replacement: '#' } }), 'a#b##c');
+  refused(10503900, () => value({ $split: ['$s', /[0-9]+/] }));
+  refused(10503901, () => value({ $replaceAll: { input: '$s', find: /[0-9]/, replacement: '#' } }));
   same(value({ $similarityDotProduct: [[1, 2, 3], [4, 5, 6]] }), 32);
   same(value({ $similarityEuclidean: { vectors: [[0, 0], [3, 4]], score: true } }), 1 / 6);
   same(value('$$USER_ROLES'), []);

@@ -174,7 +174,7 @@ test('invalid collations are refused', () => {
   const by = (collation) => () => c.find().collation(collation).toArray();
   refused(2, by({ locale: 'xx' }));
   refused(2, by({ locale: 'en', strength: 9 }));
-  refused(2, by({ locale: 'simple', strength: 1 }));
+  same(by({ locale: 'simple', strength: 1 })(), []);
   refused(40414, by({ strength: 1 }));
   refused(40415, by({ locale: 'en', level: 1 }));
   refused(14, by({ locale: 1 }));

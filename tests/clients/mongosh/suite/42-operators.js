@@ -18,7 +18,7 @@ test('profiling levels and filters', () => {
   const c = empty('profiled');
   c.insertMany([{ _id: 1 }, { _id: 2 }]);
   same(db.setProfilingLevel(1, { filter: { 'command.comment': 'watched' } }).was, 0);
-  same(db.getProfilingStatus().filter, { 'command.comment': 'watched' });
+  same(db.getProfilingStatus().filter, { 'command.comment': { $eq: 'watched' } });
   c.find().comment('watched').toArray();
   c.find().comment('other').toArray();
   same(db.setProfilingLevel(0, { filter: 'unset' }).was, 1);

@@ -179,18 +179,35 @@ impl<'e> Operation<'e> {
             Some(RawValue::String("d")) => OperationKind::Delete,
             Some(RawValue::String("c")) => OperationKind::Command,
             Some(RawValue::String("n")) => OperationKind::Noop,
+            Some(RawValue::String("")) => {
+                return Err(Error::new(
+                    ErrorCode::ILLEGAL_OPERATION,
+                    "the field 'op' of an operation of the oplog is empty",
+                ));
+            }
             Some(RawValue::String(other)) => {
                 return Err(Error::bad_value(format!(
                     "Enumeration value '{other}' for field 'op' is not a valid value."
                 )));
             }
             Some(value) => return Err(wrong_type("OplogEntryBase.op", value, "string")),
-            None => return Err(missing("op")),
+            None => {
+                return Err(Error::new(
+                    ErrorCode::NO_SUCH_KEY,
+                    format!("an operation of the oplog needs the field 'op', got {doc}"),
+                ));
+            }
         };
         let ns = match doc.get("ns") {
-            Some(RawValue::String(ns)) => ns,
-            Some(value) => return Err(wrong_type("OplogEntryBase.ns", value, "string")),
-            None => return Err(missing("ns")),
+            // Only an operation that does nothing has no namespace.
+            Some(RawValue::String(ns)) if !ns.is_empty() || kind == OperationKind::Noop => ns,
+            other => {
+                let got = other.map_or_else(|| "nothing".to_owned(), |value| value.to_string());
+                return Err(Error::new(
+                    ErrorCode::ILLEGAL_OPERATION,
+                    format!("an operation of the oplog needs a string in 'ns', got {got}"),
+                ));
+            }
         };
         let uuid = match doc.get("ui") {
             Some(value) => Some(

@@ -119,19 +119,19 @@ impl VectorSource {
         let Some(records) = &self.records else {
             return Ok(None);
         };
-        for hit in self.hits.by_ref() {
-            op.check_interrupt()?;
-            let index = || self.index.as_deref().unwrap_or_default().to_owned();
-            let bytes = records.get_indexed(&hit.id, index)?;
-            self.docs_examined += 1;
-            if !self.with_score {
-                return Ok(Some(Doc::Shared(bytes)));
-            }
-            let doc = RawDoc::from_bytes_unchecked(&bytes);
-            let scored = score::with_score(doc, hit.score);
-            return Ok(Some(Doc::Owned(scored.into_vec())));
+        let Some(hit) = self.hits.next() else {
+            return Ok(None);
+        };
+        op.check_interrupt()?;
+        let index = || self.index.as_deref().unwrap_or_default().to_owned();
+        let bytes = records.get_indexed(&hit.id, index)?;
+        self.docs_examined += 1;
+        if !self.with_score {
+            return Ok(Some(Doc::Shared(bytes)));
         }
-        Ok(None)
+        let doc = RawDoc::from_bytes_unchecked(&bytes);
+        let scored = score::with_score(doc, hit.score);
+        Ok(Some(Doc::Owned(scored.into_vec())))
     }
 
     pub(super) fn is_exhausted(&self) -> bool {

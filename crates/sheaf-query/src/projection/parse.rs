@@ -176,12 +176,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the positional operator was specified for this path.
-    fn is_positional(&self, path: &str) -> bool {
-        let positional = self.positional.as_ref();
-        positional.is_some_and(|positional| positional.dotted() == path)
-    }
-
     /// A `$slice` that is not in find's syntax is the expression of that name.
     fn slice_expression(
         &mut self,

@@ -206,9 +206,14 @@ fn operation(
 ) -> StatementContext {
     let mut op = OpContext::new();
     let is_limit = command.max_time == MaxTime::Limit;
-    let limit = match (generic.max_time, command.kind) {
-        (None, Kind::Read) if is_limit && !body.get("maxTimeMS").is_some_and(|v| v.is_number()) => {
-            default_limit
+    let limit = match (generic.max_time, default_limit) {
+        // maxTimeMS: 0 means no limit.
+        (None, Some(default))
+            if command.kind == Kind::Read
+                && is_limit
+                && !body.get("maxTimeMS").is_some_and(|v| v.is_number()) =>
+        {
+            Some(default)
         }
         (limit, _) => limit,
     };

@@ -5,7 +5,9 @@
 //! [`CommandContext::unknown_field`](super::context::CommandContext::unknown_field).
 //! Messages name command and field as `find.limit`.
 
-use sheaf_bson::{CollationChoice, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue};
+use sheaf_bson::{
+    CollationChoice, ElementType, Error, ErrorCode, RawArray, RawDoc, RawElement, RawValue,
+};
 
 /// The error for a field of the wrong type. `expected` lists type names.
 pub fn wrong_type(command: &str, element: &RawElement<'_>, expected: &str) -> Error {
@@ -65,11 +67,20 @@ pub fn is_absent(value: RawValue<'_>) -> bool {
     matches!(value, RawValue::Null | RawValue::Undefined)
 }
 
+/// [`is_absent`] of an element's value, which is not decoded.
+#[inline]
+pub fn is_null(element: &RawElement<'_>) -> bool {
+    matches!(
+        element.element_type(),
+        ElementType::Null | ElementType::Undefined
+    )
+}
+
 /// Whether an argument is given: null and undefined count as absent, except where null is a value
 /// of the wrong type.
 #[inline]
 pub fn is_given(element: &RawElement<'_>) -> bool {
-    !is_absent(element.value()) || matches!(element.key(), "hint" | "pipeline" | "u" | "updateMods")
+    !is_null(element) || matches!(element.key(), "hint" | "pipeline" | "u" | "updateMods")
 }
 
 /// The elements of `doc` that are given.
@@ -80,7 +91,7 @@ pub fn given<'a>(doc: RawDoc<'a>) -> impl Iterator<Item = RawElement<'a>> + use<
 /// The value of a field that is given: null and undefined count as absent.
 pub fn get_given<'a>(doc: RawDoc<'a>, name: &str) -> Option<RawElement<'a>> {
     let element = doc.get_element(name)?;
-    (!is_absent(element.value())).then_some(element)
+    (!is_null(&element)).then_some(element)
 }
 
 /// A boolean. Numbers other than zero count as true; zero and null count as false.

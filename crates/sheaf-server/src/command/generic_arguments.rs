@@ -103,7 +103,7 @@ impl<'a> GenericArguments<'a> {
     pub fn parse(command: &str, body: RawDoc<'a>) -> Result<Self, Error> {
         let mut generic = GenericArguments::default();
         for element in body.iter().skip(1) {
-            if !fields::is_absent(element.value()) || element.key() == "comment" {
+            if !fields::is_null(&element) || element.key() == "comment" {
                 generic.take(command, &element)?;
             }
         }

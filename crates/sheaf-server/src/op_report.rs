@@ -27,6 +27,8 @@ pub struct OpReport {
     pub originating_command: Option<DocBuf>,
     /// Time that the command waited on purpose, which is not counted as its own.
     pub waited: Duration,
+    /// The profiler skips the command: it has switched the profiler on.
+    pub is_unprofiled: bool,
     /// One for each statement of a write command; each is logged on a separate line.
     pub writes: Vec<WriteReport>,
 }

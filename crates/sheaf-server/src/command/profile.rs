@@ -55,6 +55,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         now.level = level as u8;
         changed = true;
     }
+    cx.report.is_unprofiled = was.level == 0;
     if changed {
         cx.server.profiler.set(cx.db, now);
     }

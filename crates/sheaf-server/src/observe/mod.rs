@@ -54,7 +54,9 @@ pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler,
             });
         }
     }
-    profiler.record(finished, &settings);
+    if !finished.report.is_unprofiled {
+        profiler.record(finished, &settings);
+    }
 }
 
 /// Counts a command for `top` and `$collStats`, in the usage of its collections.

@@ -822,3 +822,14 @@ fn statistics_follow_the_stored_data() {
         [2, 1, 1]
     );
 }
+
+/// Libraries count queries by the entries since they switched the profiler on.
+#[test]
+fn switching_the_profiler_on_is_not_recorded() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok(&command("{profile: 2}"));
+    assert_eq!(profiled(&mut client, "test", "{}").len(), 0);
+    // The reads of system.profile are.
+    assert_eq!(profiled(&mut client, "test", "{}").len(), 1);
+}

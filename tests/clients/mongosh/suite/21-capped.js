@@ -54,7 +54,7 @@ test('options that contradict each other', () => {
   refused(72, () => db.createCollection('bad', { size: 5000 }));
   refused(72, () => db.createCollection('bad', { max: 5 }));
   refused(2, () => db.createCollection('bad', { capped: true, size: 0 }));
-  refused(72, () => db.createCollection('bad', { capped: true, size: 5000, clusteredIndex: { key: { _id: 1 }, unique: true } }));
+  refused(6049200, () => db.createCollection('bad', { capped: true, size: 5000, clusteredIndex: { key: { _id: 1 }, unique: true } }));
   refused(72, () => db.createCollection('bad', { expireAfterSeconds: 5 }));
 });
 test('convertToCapped, cloneCollectionAsCapped', () => {

@@ -172,7 +172,7 @@ test('$out creates and replaces measurements, including indexes', () => {
   db.series.insertOne({ t: new Date(2024, 0, 9), s: 1, x: 9 });
   same(db.series.countDocuments({ s: 1 }), 2);
   refused(7406103, () => db.plain.aggregate([out({ timeField: 't' })]));
-  refused(72, () => db.series.aggregate([{ $out: { db: db.getName(), coll: 'plain', timeseries: options } }]));
+  refused(7268700, () => db.series.aggregate([{ $out: { db: db.getName(), coll: 'plain', timeseries: options } }]));
   refused(166, () => db.plain.aggregate([{ $merge: 'series' }]));
   same(db.series.countDocuments(), 3);
   same(db.getCollectionNames().filter(n => n.includes('tmp.agg_out')), []);

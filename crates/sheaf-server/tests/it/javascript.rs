@@ -282,7 +282,8 @@ fn scripts_end_with_their_operation() {
         let (code, message) = client.fails(&command(text));
         assert!(code == 50 || code == 139, "{text}: {code} {message}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    // They did not run until they found an end.
+    assert!(begun.elapsed() < Duration::from_secs(60));
     let killer = std::thread::spawn({
         let mut client = server.client();
         move || {

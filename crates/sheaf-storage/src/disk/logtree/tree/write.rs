@@ -227,14 +227,21 @@ impl TreeWriter {
     }
 
     /// Makes everything durable and visible, under the log sequence up to which it is complete.
-    /// Errors: `NoSpace` (the file is unchanged, and can be written again), `Io` and others (the
-    /// file is read-only from now on; whether the commit is found after reopening is unknown).
+    /// Errors: `NoSpace` (the file is unchanged, and can be written again), `Corrupt` if the file's
+    /// sequence is above this one, `Io` and others (the file is read-only from now on; whether the
+    /// commit is found after reopening is unknown).
     pub fn commit(mut self, sequence: u64) -> Result<Arc<Roots>> {
         self.check()?;
-        debug_assert!(
-            sequence >= self.roots.sequence(),
-            "a tree's sequence only grows"
-        );
+        // The tree's own comes from its file: a lower one would make the commit look older than it.
+        if sequence < self.roots.sequence() {
+            return Err(StorageError::Corrupt {
+                file: self.out.store.name.clone(),
+                detail: format!(
+                    "its log sequence {} is above that of the commit, {sequence}",
+                    self.roots.sequence()
+                ),
+            });
+        }
         self.relocate()?;
         let directory = self.write_directory()?;
         let superblock = self.write_free_map(sequence, directory)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use sheaf_bson::json::parse_doc;
 use sheaf_bson::{ElementType, ObjectId, RawArray, RawDoc, RawValue, Timestamp, doc};
 
 #[test]
@@ -107,5 +108,30 @@ fn frames_are_checked() {
         &[5, 0, 0, 0, 1],
     ] {
         assert!(RawDoc::parse(bad).is_err());
+    }
+}
+
+#[test]
+fn numbers_saturate_as_integers() {
+    let rows = [
+        ("{n: 1.9}", Some(1)),
+        ("{n: -0.5}", Some(0)),
+        (r#"{n: {$numberDecimal: "1.5"}}"#, Some(2)),
+        (r#"{n: {$numberDecimal: "0.5"}}"#, Some(0)),
+        (
+            r#"{n: {$numberDecimal: "0.5000000000000000000000000000000001"}}"#,
+            Some(1),
+        ),
+        (r#"{n: {$numberDecimal: "-2.5"}}"#, Some(-2)),
+        (r#"{n: {$numberDecimal: "NaN"}}"#, Some(0)),
+        (r#"{n: {$numberDouble: "NaN"}}"#, Some(0)),
+        (r#"{n: {$numberDouble: "-Infinity"}}"#, Some(i64::MIN)),
+        (r#"{n: {$numberDecimal: "1E400"}}"#, Some(i64::MAX)),
+        (r#"{n: "1"}"#, None),
+    ];
+    for (text, wanted) in rows {
+        let doc = parse_doc(text).unwrap();
+        let value = doc.get("n").unwrap();
+        assert_eq!(value.as_i64_saturating(), wanted, "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 use crate::auto_compact::{AutoCompaction, Refusal, TARGET_MB};
 
 /// Runs the command.
@@ -12,18 +12,17 @@ use crate::auto_compact::{AutoCompaction, Refusal, TARGET_MB};
 /// options; `ObjectIsBusy` while a compaction that was switched off ends.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "autoCompact";
-    let enable = optional::boolean(NAME, &cx.first()?)?;
+    let enable = fields::strict_boolean(NAME, &cx.first_given()?)?;
     let (mut target_mb, mut run_once) = (TARGET_MB as i64, false);
     for element in cx.arguments() {
         match element.key() {
             "freeSpaceTargetMB" => {
-                target_mb = optional::integer(NAME, &element)?.unwrap_or(TARGET_MB as i64);
+                target_mb = fields::integer(NAME, &element)?;
             }
-            "runOnce" => run_once = optional::boolean(NAME, &element)?.unwrap_or(false),
+            "runOnce" => run_once = fields::strict_boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }
     }
-    let enable = optional::required(NAME, NAME, enable)?;
     let target_mb = u64::try_from(target_mb).ok().filter(|mb| *mb >= 1);
     let target_mb = target_mb.ok_or_else(|| {
         Error::bad_value("BSON field 'autoCompact.freeSpaceTargetMB' value must be >= 1")

@@ -21,7 +21,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             _ => cx.unknown_field(&element)?,
         }
     }
-    let to = to.ok_or_else(|| fields::missing(NAME, "toCollection"))?;
+    let to = fields::required(NAME, "toCollection", to)?;
     let limit = limit.ok_or_else(Capped::missing_size)?;
     let db = cx.server.db.clone();
     db.clone_as_capped(&cx.op, &from, &to, limit)

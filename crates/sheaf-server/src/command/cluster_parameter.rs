@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::context::CommandContext;
-use super::{fields, optional};
+use super::fields;
 use crate::cluster_parameters::ClusterParameter;
 
 /// Runs `getClusterParameter`. As in MongoDB, further fields are ignored.
@@ -38,9 +38,8 @@ pub fn get(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 /// Runs `setClusterParameter`.
 pub fn set(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "setClusterParameter";
-    let given = optional::document(NAME, &cx.first()?)?;
+    let given = fields::document(NAME, &cx.first_given()?)?;
     cx.no_arguments()?;
-    let given = optional::required(NAME, NAME, given)?;
     let mut elements = given.iter();
     let Some(element) = elements.next() else {
         return Err(unknown(""));

@@ -9,7 +9,7 @@ use sheaf_db::storage_error::client_error;
 use sheaf_storage::StorageError;
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 
 /// Default of `freeSpaceTargetMB`: with less free space (in MB) the command does nothing.
 const TARGET_MB: u64 = 20;
@@ -21,10 +21,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut dry_run, mut force, mut target_mb) = (false, false, TARGET_MB);
     for element in cx.arguments() {
         match element.key() {
-            "dryRun" => dry_run = optional::boolean(NAME, &element)?.unwrap_or(false),
-            "force" => force = optional::boolean(NAME, &element)?.unwrap_or(false),
+            "dryRun" => dry_run = fields::strict_boolean(NAME, &element)?,
+            "force" => force = fields::strict_boolean(NAME, &element)?,
             "freeSpaceTargetMB" => {
-                let given = optional::integer(NAME, &element)?.unwrap_or(TARGET_MB as i64);
+                let given = fields::integer(NAME, &element)?;
                 let given = u64::try_from(given).ok().filter(|mb| *mb >= 1);
                 target_mb = given.ok_or_else(|| {
                     Error::bad_value("BSON field 'compact.freeSpaceTargetMB' value must be >= 1")

@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 
 /// Runs the command.
 /// Errors: 6346807, since no collection has encrypted fields; those of its arguments.
@@ -13,13 +13,13 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     let mut tokens = None;
     for element in cx.arguments() {
         match element.key() {
-            "compactionTokens" => tokens = optional::document(NAME, &element)?,
-            "encryptionInformation" => drop(optional::document(NAME, &element)?),
+            "compactionTokens" => tokens = Some(fields::document(NAME, &element)?),
+            "encryptionInformation" => drop(fields::document(NAME, &element)?),
             "anchorPaddingFactor" => {}
             _ => cx.unknown_field(&element)?,
         }
     }
-    optional::required(NAME, "compactionTokens", tokens)?;
+    fields::required(NAME, "compactionTokens", tokens)?;
     if cx.server.db.catalog().collection(&namespace).is_none() {
         return Err(Error::new(
             ErrorCode::NAMESPACE_NOT_FOUND,

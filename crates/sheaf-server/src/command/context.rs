@@ -10,7 +10,7 @@ use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::{Namespace, ReadView, StatementContext, Uuid};
 use sheaf_wire::DocumentSequence;
 
-use super::fields::unknown_field;
+use super::fields::{self, unknown_field};
 use super::generic_arguments::{GenericArguments, arguments, arguments_as_sent};
 use crate::command_facts::{Command, Target, UnknownArguments};
 use crate::connection::ConnectionState;
@@ -109,6 +109,16 @@ impl<'a> CommandContext<'a> {
         self.body
             .first()
             .ok_or_else(|| Error::new(ErrorCode::FAILED_TO_PARSE, "the command is empty"))
+    }
+
+    /// The first field of a command whose argument is required.
+    /// Errors: 40414 if it is null or undefined.
+    pub fn first_given(&self) -> Result<RawElement<'a>, Error> {
+        let first = self.first()?;
+        match fields::is_null(&first) {
+            true => Err(fields::missing(self.name(), self.name())),
+            false => Ok(first),
+        }
     }
 
     /// The command's own arguments: every field after the first that is not a generic argument.

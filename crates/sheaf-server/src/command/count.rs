@@ -16,7 +16,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
     let mut spec = FindSpec::default();
     for element in arguments {
         match element.key() {
-            "query" => spec.filter = fields::optional_document(NAME, &element)?,
+            "query" => spec.filter = Some(fields::document(NAME, &element)?),
             "limit" => spec.limit = limit(element.value())?,
             "skip" => spec.skip = fields::non_negative(NAME, &element)?,
             "hint" => spec.hint = Hint::parse(element.value())?,

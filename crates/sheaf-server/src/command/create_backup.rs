@@ -22,7 +22,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => cx.unknown_field(&element)?,
         }
     }
-    let folder = folder.ok_or_else(|| fields::missing(NAME, "backupDir"))?;
+    let folder = fields::required(NAME, "backupDir", folder)?;
     if !folder.is_absolute() {
         return Err(Error::new(
             ErrorCode::INVALID_PATH,

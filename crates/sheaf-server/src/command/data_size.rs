@@ -11,7 +11,7 @@ use sheaf_db::{Collection, Namespace, ReadView, ResultSource};
 use sheaf_query::canonical::{FindSpec, Hint};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 
 /// The arguments.
 #[derive(Default)]
@@ -36,10 +36,9 @@ struct Total {
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "dataSize";
     let begun = Instant::now();
-    let first = cx.first()?;
-    let namespace = optional::string(NAME, &first)?;
+    let namespace = fields::string(NAME, &cx.first_given()?)?;
     let request = Request::parse(cx)?;
-    let namespace = Namespace::parse(optional::required(NAME, NAME, namespace)?)?;
+    let namespace = Namespace::parse(namespace)?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         return Err(not_on_view(&namespace));
     }
@@ -66,17 +65,17 @@ impl<'a> Request<'a> {
         let limit = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0);
         for element in cx.arguments() {
             match element.key() {
-                "keyPattern" => request.key_pattern = optional::document(NAME, &element)?,
-                "min" => request.min = optional::document(NAME, &element)?,
-                "max" => request.max = optional::document(NAME, &element)?,
+                "keyPattern" => request.key_pattern = Some(fields::document(NAME, &element)?),
+                "min" => request.min = Some(fields::document(NAME, &element)?),
+                "max" => request.max = Some(fields::document(NAME, &element)?),
                 "estimate" => {
-                    request.estimate = optional::lenient_boolean(NAME, &element)?.unwrap_or(false);
+                    request.estimate = fields::boolean(NAME, &element)?;
                 }
                 "maxSize" => {
-                    request.size_max = optional::integer(NAME, &element)?.and_then(limit);
+                    request.size_max = limit(fields::integer(NAME, &element)?);
                 }
                 "maxObjects" => {
-                    request.objects_max = optional::integer(NAME, &element)?.and_then(limit);
+                    request.objects_max = limit(fields::integer(NAME, &element)?);
                 }
                 _ => cx.unknown_field(&element)?,
             }

@@ -4,7 +4,7 @@ use sheaf_bson::{DocBuilder, Error};
 
 use super::coll_stats::positive_scale;
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -14,9 +14,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "scale" => scale = positive_scale(NAME, &element)?,
-            "freeStorage" => {
-                free_storage = optional::lenient_boolean(NAME, &element)?.unwrap_or(false)
-            }
+            "freeStorage" => free_storage = fields::boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }
     }

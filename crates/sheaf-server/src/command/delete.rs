@@ -40,10 +40,10 @@ pub fn parse_statement<'a>(
             other => return Err(unknown_field(NAME, other)),
         }
     }
-    spec.filter = Some(filter.ok_or_else(|| fields::missing(NAME, "q"))?);
+    spec.filter = Some(fields::required(NAME, "q", filter)?);
     Ok(DeleteStatement {
         spec,
-        multi: limit.ok_or_else(|| fields::missing(NAME, "limit"))? == 0,
+        multi: fields::required(NAME, "limit", limit)? == 0,
         return_document: Default::default(),
         projection: None,
     })
@@ -58,7 +58,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         match element.key() {
             "deletes" => {}
             "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
-            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            "let" => let_vars = Some(fields::document(NAME, &element)?),
             "bypassDocumentValidation" => drop(fields::boolean(NAME, &element)?),
             "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),
             _ => cx.unknown_field(&element)?,

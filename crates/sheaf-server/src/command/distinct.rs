@@ -33,13 +33,13 @@ pub fn parse<'a>(
             }
             // About mirrored reads, which there are not.
             "mirrored" => drop(fields::strict_boolean(NAME, &element)?),
-            "query" => spec.filter = fields::optional_document(NAME, &element)?,
+            "query" => spec.filter = Some(fields::document(NAME, &element)?),
             "hint" => spec.hint = Hint::parse(element.value())?,
             "collation" => spec.collation = fields::collation(NAME, &element)?,
             other => return Err(unknown_field(NAME, other)),
         }
     }
-    let key = key.ok_or_else(|| fields::missing(NAME, "key"))?;
+    let key = fields::required(NAME, "key", key)?;
     Ok((key, spec))
 }
 

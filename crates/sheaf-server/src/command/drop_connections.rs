@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::context::CommandContext;
-use super::{fields, optional};
+use super::fields;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
@@ -11,7 +11,6 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     let mut hosts = None;
     for element in cx.arguments() {
         match element.key() {
-            "hostAndPort" if optional::is_absent(element.value()) => {}
             "hostAndPort" => {
                 for host in fields::array(NAME, &element)?.iter() {
                     match host {
@@ -24,7 +23,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             _ => cx.unknown_field(&element)?,
         }
     }
-    optional::required(NAME, "hostAndPort", hosts)
+    fields::required(NAME, "hostAndPort", hosts)
 }
 
 /// Errors: `FailedToParse` for what is no `host`, `host:port` or `[address]:port`.

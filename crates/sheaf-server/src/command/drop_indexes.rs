@@ -36,7 +36,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => cx.unknown_field(&element)?,
         }
     }
-    let selector = selector.ok_or_else(|| fields::missing(NAME, "index"))?;
+    let selector = fields::required(NAME, "index", selector)?;
     let were = cx.server.db.drop_indexes(&cx.op, &namespace, &selector)?;
     out.append("nIndexesWas", were as i32);
     if matches!(selector, IndexSelector::All) {

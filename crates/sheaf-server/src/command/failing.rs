@@ -4,8 +4,8 @@ use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 
 use super::context::CommandContext;
+use super::fields;
 use super::generic_arguments::GenericArguments;
-use super::optional;
 use crate::command_facts::Command;
 use crate::connection::ConnectionState;
 use crate::fail_points::{Asking, FailPoint, Failure, Mode};
@@ -29,17 +29,16 @@ pub fn configure(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<()
             format!("no such command: '{NAME}'"),
         ));
     }
-    let name = optional::string(NAME, &cx.first()?)?;
-    let name = optional::required(NAME, NAME, name)?;
+    let name = fields::string(NAME, &cx.first_given()?)?;
     let (mut mode, mut data) = (None, None);
     for element in cx.arguments() {
         match element.key() {
             "mode" => mode = Some(Mode::parse(element.value())?),
-            "data" => data = optional::document(NAME, &element)?,
+            "data" => data = Some(fields::document(NAME, &element)?),
             _ => cx.unknown_field(&element)?,
         }
     }
-    let mode = optional::required(NAME, "mode", mode)?;
+    let mode = fields::required(NAME, "mode", mode)?;
     let data = data.map(|data| data.to_buf()).unwrap_or_default();
     let entered = cx.server.fail_points.set(name, mode, data)?;
     out.append("count", i32::try_from(entered).unwrap_or(i32::MAX));

@@ -29,17 +29,6 @@ pub fn document<'a>(command: &str, element: &RawElement<'a>) -> Result<RawDoc<'a
     }
 }
 
-/// A document; null counts as absent.
-pub fn optional_document<'a>(
-    command: &str,
-    element: &RawElement<'a>,
-) -> Result<Option<RawDoc<'a>>, Error> {
-    match element.value() {
-        RawValue::Null | RawValue::Undefined => Ok(None),
-        _ => document(command, element).map(Some),
-    }
-}
-
 /// An array.
 pub fn array<'a>(command: &str, element: &RawElement<'a>) -> Result<RawArray<'a>, Error> {
     match element.value() {
@@ -165,6 +154,12 @@ pub fn missing(command: &str, field: &str) -> Error {
         ErrorCode(40414),
         format!("BSON field '{command}.{field}' is missing but a required field"),
     )
+}
+
+/// The value of a field that must be given.
+/// Errors: 40414 for an absent one.
+pub fn required<T>(command: &str, field: &str, value: Option<T>) -> Result<T, Error> {
+    value.ok_or_else(|| missing(command, field))
 }
 
 /// The error for a field that a command or statement does not have.

@@ -9,7 +9,7 @@ use sheaf_db::{Namespace, ResultSource};
 use sheaf_query::canonical::FindSpec;
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -18,9 +18,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut root, mut partial_ok) = ("fs", false);
     for element in cx.arguments() {
         match element.key() {
-            "root" => root = optional::string(NAME, &element)?.unwrap_or(root),
+            "root" => root = fields::string(NAME, &element)?,
             "partialOk" => {
-                partial_ok = optional::lenient_boolean(NAME, &element)?.unwrap_or(false);
+                partial_ok = fields::boolean(NAME, &element)?;
             }
             _ => cx.unknown_field(&element)?,
         }
@@ -45,7 +45,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     while let Some(chunk) = found.next(&cx.op)? {
         cx.op.check_interrupt()?;
         let chunk = chunk.as_raw();
-        let number = chunk.get("n").and_then(optional::whole);
+        let number = chunk.get("n").and_then(|value| value.as_i64_saturating());
         if number != Some(chunks) {
             if partial_ok {
                 break;

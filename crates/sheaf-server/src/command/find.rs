@@ -38,9 +38,9 @@ impl<'a> FindRequest<'a> {
         let spec = &mut request.spec;
         for element in arguments {
             match element.key() {
-                "filter" => spec.filter = fields::optional_document(NAME, &element)?,
-                "sort" => spec.sort = fields::optional_document(NAME, &element)?,
-                "projection" => spec.projection = fields::optional_document(NAME, &element)?,
+                "filter" => spec.filter = Some(fields::document(NAME, &element)?),
+                "sort" => spec.sort = Some(fields::document(NAME, &element)?),
+                "projection" => spec.projection = Some(fields::document(NAME, &element)?),
                 "hint" => spec.hint = Hint::parse(element.value())?,
                 "skip" => spec.skip = fields::non_negative(NAME, &element)?,
                 "limit" => {
@@ -51,7 +51,7 @@ impl<'a> FindRequest<'a> {
                 "max" => spec.max = non_empty(fields::document(NAME, &element)?),
                 "returnKey" => spec.return_key = fields::strict_boolean(NAME, &element)?,
                 "showRecordId" => spec.show_record_id = fields::strict_boolean(NAME, &element)?,
-                "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
+                "let" => spec.let_vars = Some(fields::document(NAME, &element)?),
                 "batchSize" => request.batch_size = Some(fields::non_negative(NAME, &element)?),
                 "singleBatch" => request.single_batch = fields::strict_boolean(NAME, &element)?,
                 "noCursorTimeout" => {

@@ -30,15 +30,15 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
     let mut array_filters: Option<RawArray<'a>> = None;
     for element in arguments {
         match element.key() {
-            "query" => spec.filter = fields::optional_document(NAME, &element)?,
-            "sort" => spec.sort = fields::optional_document(NAME, &element)?,
+            "query" => spec.filter = Some(fields::document(NAME, &element)?),
+            "sort" => spec.sort = Some(fields::document(NAME, &element)?),
             "hint" => spec.hint = Hint::parse(element.value())?,
-            "let" => spec.let_vars = fields::optional_document(NAME, &element)?,
+            "let" => spec.let_vars = Some(fields::document(NAME, &element)?),
             "remove" => remove = fields::boolean(NAME, &element)?,
             "new" => new = fields::boolean(NAME, &element)?,
             "upsert" => upsert = fields::boolean(NAME, &element)?,
             "update" => update = Some(element.value()),
-            "fields" => projection = fields::optional_document(NAME, &element)?,
+            "fields" => projection = Some(fields::document(NAME, &element)?),
             "arrayFilters" => array_filters = Some(fields::array(NAME, &element)?),
             "collation" => spec.collation = fields::collation(NAME, &element)?,
             "bypassEmptyTsReplacement" => drop(fields::boolean(NAME, &element)?),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::context::CommandContext;
-use super::{fields, optional};
+use super::fields;
 
 /// How long the lock waits for writes in progress, unless the command says otherwise.
 const WAIT_DEFAULT_MS: i32 = 90_000;
@@ -17,13 +17,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut lock, mut wait_ms) = (false, WAIT_DEFAULT_MS);
     for element in cx.arguments() {
         match element.key() {
-            "lock" => lock = optional::lenient_boolean(NAME, &element)?.unwrap_or(false),
+            "lock" => lock = fields::boolean(NAME, &element)?,
             "fsyncLockAcquisitionTimeoutMillis" => match element.value() {
                 RawValue::Int32(given) => wait_ms = given,
-                value if optional::is_absent(value) => {}
                 _ => return Err(fields::wrong_type(NAME, &element, "int")),
             },
-            "forBackup" => drop(optional::lenient_boolean(NAME, &element)?),
+            "forBackup" => drop(fields::boolean(NAME, &element)?),
             // Accepted and without effect: the flush always waits.
             "async" => {}
             _ => cx.unknown_field(&element)?,

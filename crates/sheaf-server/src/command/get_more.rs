@@ -93,7 +93,7 @@ fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
             _ => cx.unknown_field(&element)?,
         }
     }
-    let collection = collection.ok_or_else(|| fields::missing(NAME, "collection"))?;
+    let collection = fields::required(NAME, "collection", collection)?;
     if collection.is_empty() {
         return Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,

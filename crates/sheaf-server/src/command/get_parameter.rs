@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 use super::set_parameter::{FEATURE_COMPATIBILITY_VERSION, LOG_COMPONENT_VERBOSITY};
 use crate::parameters::{Parameters, SetAt};
 
@@ -55,19 +55,16 @@ impl Request {
         match value {
             RawValue::String("*") => request.all = true,
             RawValue::Document(options) => {
-                for element in options.iter() {
+                for element in fields::given(options) {
                     match element.key() {
                         "allParameters" => {
-                            request.all =
-                                optional::lenient_boolean(NAME, &element)?.unwrap_or(false);
+                            request.all = fields::boolean(NAME, &element)?;
                         }
                         "showDetails" => {
-                            request.details =
-                                optional::lenient_boolean(NAME, &element)?.unwrap_or(false);
+                            request.details = fields::boolean(NAME, &element)?;
                         }
                         "setAt" => {
-                            let at = optional::string(NAME, &element)?;
-                            request.settable = at.map(set_at).transpose()?;
+                            request.settable = Some(set_at(fields::string(NAME, &element)?)?);
                         }
                         other => return Err(super::fields::unknown_field(NAME, other)),
                     }

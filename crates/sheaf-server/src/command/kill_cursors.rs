@@ -21,7 +21,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => cx.unknown_field(&element)?,
         }
     }
-    let (ids, element) = ids.ok_or_else(|| fields::missing(NAME, "cursors"))?;
+    let (ids, element) = fields::required(NAME, "cursors", ids)?;
     // A wrong id fails the command before any cursor is closed.
     let ids = ids
         .iter()

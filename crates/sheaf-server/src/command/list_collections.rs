@@ -17,7 +17,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "filter" => {
-                filter = fields::optional_document(NAME, &element)?.unwrap_or(RawDoc::EMPTY);
+                filter = fields::document(NAME, &element)?;
             }
             "nameOnly" => name_only = fields::strict_boolean(NAME, &element)?,
             "authorizedCollections" => {

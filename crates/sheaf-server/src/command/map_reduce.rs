@@ -105,9 +105,9 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
             "reduce" => reduce = Some(function(&element)?),
             "finalize" if element.value() == RawValue::Null => {}
             "finalize" => finalize = Some(function(&element)?),
-            "query" => query = fields::optional_document(NAME, &element)?,
-            "sort" => sort = fields::optional_document(NAME, &element)?,
-            "scope" => scope = fields::optional_document(NAME, &element)?,
+            "query" => query = Some(fields::document(NAME, &element)?),
+            "sort" => sort = Some(fields::document(NAME, &element)?),
+            "scope" => scope = Some(fields::document(NAME, &element)?),
             "limit" => limit = fields::non_negative(NAME, &element)?,
             "collation" => collation = fields::collation(NAME, &element)?,
             // Neither changes the results.
@@ -119,9 +119,9 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
         }
     }
     Ok(Request {
-        map: map.ok_or_else(|| fields::missing(NAME, "map"))?,
-        reduce: reduce.ok_or_else(|| fields::missing(NAME, "reduce"))?,
-        out: out.ok_or_else(|| fields::missing(NAME, "out"))?,
+        map: fields::required(NAME, "map", map)?,
+        reduce: fields::required(NAME, "reduce", reduce)?,
+        out: fields::required(NAME, "out", out)?,
         finalize,
         query,
         sort,

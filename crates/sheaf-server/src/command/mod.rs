@@ -70,7 +70,6 @@ mod lock_info;
 mod log_rotate;
 mod logout;
 mod map_reduce;
-mod optional;
 mod ping;
 mod plan_cache_clear;
 mod plan_cache_filters;

@@ -3,8 +3,7 @@
 use sheaf_bson::{DocBuilder, Error, RawValue};
 
 use super::context::CommandContext;
-use super::fields::wrong_type;
-use super::optional;
+use super::fields::{self, wrong_type};
 use crate::observe::ProfileFilter;
 
 /// The `note` in a reply that contains a filter.
@@ -13,18 +12,18 @@ const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRat
 /// Runs the command. A level outside 0 to 2 (conventionally -1) leaves the level unchanged.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "profile";
-    let level = optional::integer(NAME, &cx.first()?)?;
-    let level = optional::required(NAME, NAME, level)?;
+    let level = fields::integer(NAME, &cx.first_given()?)?;
     let was = cx.server.profiler.settings(cx.db);
     let mut now = was.clone();
     let mut changed = false;
     for element in cx.arguments_as_sent() {
         changed = true;
         match element.key() {
+            "slowms" if fields::is_null(&element) => {}
             "slowms" => {
-                now.slow_ms = optional::integer(NAME, &element)?.unwrap_or(now.slow_ms);
+                now.slow_ms = fields::integer(NAME, &element)?;
             }
-            "sampleRate" if optional::is_absent(element.value()) => {}
+            "sampleRate" if fields::is_null(&element) => {}
             "sampleRate" if !element.value().is_number() => {
                 return Err(wrong_type(NAME, &element, "[double, decimal, long, int]"));
             }

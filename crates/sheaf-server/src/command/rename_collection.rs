@@ -24,7 +24,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
             _ => cx.unknown_field(&element)?,
         }
     }
-    let to = to.ok_or_else(|| fields::missing(NAME, "to"))?;
+    let to = fields::required(NAME, "to", to)?;
     if let Some(long) = [&from, &to]
         .iter()
         .find(|ns| ns.as_str().len() > NAME_BYTES_MAX)

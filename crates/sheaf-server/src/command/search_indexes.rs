@@ -34,7 +34,7 @@ pub fn create(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), E
             _ => cx.unknown_field(&element)?,
         }
     }
-    let wanted = wanted.ok_or_else(|| fields::missing(NAME, "indexes"))?;
+    let wanted = fields::required(NAME, "indexes", wanted)?;
     if wanted.is_empty() {
         return Err(Error::bad_value(
             "Must specify at least one index to create",
@@ -81,7 +81,7 @@ fn parse_index(index: RawDoc<'_>) -> Result<NewSearchIndex, Error> {
             )));
         }
     }
-    let definition = definition.ok_or_else(|| fields::missing(NAME, "definition"))?;
+    let definition = fields::required(NAME, "definition", definition)?;
     Ok(NewSearchIndex {
         name: name.to_owned(),
         definition: Arc::new(VectorIndexDefinition::parse(definition)?),
@@ -147,7 +147,7 @@ pub fn update(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Err
             _ => cx.unknown_field(&element)?,
         }
     }
-    let definition = definition.ok_or_else(|| fields::missing(NAME, "definition"))?;
+    let definition = fields::required(NAME, "definition", definition)?;
     let definition = Arc::new(VectorIndexDefinition::parse(definition)?);
     let which = selector.required(NAME)?;
     let db = cx.server.db.clone();

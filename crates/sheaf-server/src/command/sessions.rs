@@ -7,7 +7,7 @@ use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Uuid;
 
 use super::context::CommandContext;
-use super::{fields, optional};
+use super::fields;
 use crate::session::SESSION_TIMEOUT_MINUTES;
 use crate::session::logical::{SessionId, session_id};
 
@@ -75,7 +75,7 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
                 check_user(user)?;
                 names_users = true;
             }
-            user if optional::is_absent(user) => {}
+            user if fields::is_absent(user) => {}
             _ => return Err(fields::wrong_type(cx.name(), &first, "object")),
         }
     }
@@ -90,15 +90,15 @@ pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), E
 fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
     const WITHIN: &str = "KillAllSessionsUser";
     let (mut name, mut db) = (None, None);
-    for element in user.iter() {
+    for element in fields::given(user) {
         match element.key() {
-            "user" => name = optional::string(WITHIN, &element)?,
-            "db" => db = optional::string(WITHIN, &element)?,
+            "user" => name = Some(fields::string(WITHIN, &element)?),
+            "db" => db = Some(fields::string(WITHIN, &element)?),
             other => return Err(fields::unknown_field(WITHIN, other)),
         }
     }
-    optional::required(WITHIN, "user", name)?;
-    optional::required(WITHIN, "db", db).map(drop)
+    fields::required(WITHIN, "user", name)?;
+    fields::required(WITHIN, "db", db).map(drop)
 }
 
 /// Runs `killAllSessionsByPattern`: kills the named sessions, or all for an empty pattern or no

@@ -3,30 +3,29 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 use crate::feature_compatibility::VERSIONS;
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "setFeatureCompatibilityVersion";
-    let wanted = optional::string(NAME, &cx.first()?)?;
+    let wanted = fields::string(NAME, &cx.first_given()?)?;
     let (mut confirmed, mut dry_run) = (false, false);
     for element in cx.arguments() {
         match element.key() {
             "confirm" => {
-                confirmed = optional::lenient_boolean(NAME, &element)?.unwrap_or(false);
+                confirmed = fields::boolean(NAME, &element)?;
             }
-            "dryRun" => dry_run = optional::lenient_boolean(NAME, &element)?.unwrap_or(false),
+            "dryRun" => dry_run = fields::boolean(NAME, &element)?,
             // About the members of a cluster.
             "downgradeOnDiskChanges" | "fromConfigServer" => {
-                optional::lenient_boolean(NAME, &element)?;
+                fields::boolean(NAME, &element)?;
             }
-            "phase" => drop(optional::string(NAME, &element)?),
+            "phase" => drop(fields::string(NAME, &element)?),
             "changeTimestamp" => {}
             _ => cx.unknown_field(&element)?,
         }
     }
-    let wanted = optional::required(NAME, NAME, wanted)?;
     let Some(version) = VERSIONS.into_iter().find(|version| *version == wanted) else {
         return Err(Error::new(
             ErrorCode(4_926_900),

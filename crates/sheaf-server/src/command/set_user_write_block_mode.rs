@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, Error};
 
 use super::context::CommandContext;
-use super::optional;
+use super::fields;
 use crate::user_write_block;
 use crate::write_gate::BlockReason;
 
@@ -13,16 +13,14 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     let (mut block, mut reason) = (None, BlockReason::Unspecified);
     for element in cx.arguments() {
         match element.key() {
-            "global" => block = optional::boolean(NAME, &element)?,
+            "global" => block = Some(fields::strict_boolean(NAME, &element)?),
             "reason" => {
-                if let Some(name) = optional::string(NAME, &element)? {
-                    reason = named(name)?;
-                }
+                reason = named(fields::string(NAME, &element)?)?;
             }
             _ => cx.unknown_field(&element)?,
         }
     }
-    let block = optional::required(NAME, "global", block)?;
+    let block = fields::required(NAME, "global", block)?;
     let server = cx.server;
     server.write_gate.set_user_block(block, reason)?;
     user_write_block::store(&server.db, &cx.op, server.write_gate.user_block())

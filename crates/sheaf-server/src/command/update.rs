@@ -22,7 +22,7 @@ pub fn parse_statement<'a>(
         match element.key() {
             "q" => parts.filter = Some(fields::document(NAME, &element)?),
             "u" => parts.update = Some(element.value()),
-            "c" => parts.constants = fields::optional_document(NAME, &element)?,
+            "c" => parts.constants = Some(fields::document(NAME, &element)?),
             _ => parts.option(NAME, &element)?,
         }
     }
@@ -70,7 +70,7 @@ impl<'a> UpdateParts<'a> {
             "upsert" => self.upsert = fields::strict_boolean(command, element)?,
             "upsertSupplied" => self.upsert_supplied = fields::strict_boolean(command, element)?,
             "hint" => self.spec.hint = Hint::parse(element.value())?,
-            "sort" => self.spec.sort = fields::optional_document(command, element)?,
+            "sort" => self.spec.sort = Some(fields::document(command, element)?),
             "arrayFilters" => self.array_filters = Some(fields::array(command, element)?),
             "collation" => self.spec.collation = fields::collation(command, element)?,
             other => return Err(unknown_field(command, other)),
@@ -140,7 +140,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         match element.key() {
             "updates" => {}
             "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
-            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            "let" => let_vars = Some(fields::document(NAME, &element)?),
             "bypassDocumentValidation" => {
                 fields::boolean(NAME, &element)?;
             }

@@ -3,8 +3,8 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc};
 
 use super::context::CommandContext;
+use super::fields;
 use super::fields::{unknown_field, wrong_type};
-use super::optional;
 
 const NAME: &str = "validateDBMetadata";
 
@@ -19,13 +19,13 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut parameters, mut db, mut collection) = (None, None, None);
     for element in cx.arguments() {
         match element.key() {
-            "apiParameters" => parameters = optional::document(NAME, &element)?,
-            "db" => db = optional::string(NAME, &element)?,
-            "collection" => collection = optional::string(NAME, &element)?,
+            "apiParameters" => parameters = Some(fields::document(NAME, &element)?),
+            "db" => db = Some(fields::string(NAME, &element)?),
+            "collection" => collection = Some(fields::string(NAME, &element)?),
             _ => cx.unknown_field(&element)?,
         }
     }
-    let is_strict = is_strict_version(optional::required(NAME, "apiParameters", parameters)?)?;
+    let is_strict = is_strict_version(fields::required(NAME, "apiParameters", parameters)?)?;
     db.map_or(Ok(()), check_database)?;
     collection.map_or(Ok(()), check_collection)?;
     let catalog = cx.server.db.catalog();
@@ -70,7 +70,8 @@ fn is_strict_version(parameters: RawDoc<'_>) -> Result<bool, Error> {
     let (mut version, mut strict) = (None, false);
     for element in parameters.iter() {
         match element.key() {
-            "version" => version = optional::string(WITHIN, &element)?,
+            "version" if fields::is_null(&element) => {}
+            "version" => version = Some(fields::string(WITHIN, &element)?),
             // Null is no boolean here, as in MongoDB.
             "strict" | "deprecationErrors" => match element.value().as_bool() {
                 Some(given) if element.key() == "strict" => strict = given,
@@ -80,7 +81,7 @@ fn is_strict_version(parameters: RawDoc<'_>) -> Result<bool, Error> {
             other => return Err(unknown_field(WITHIN, other)),
         }
     }
-    Ok(optional::required(WITHIN, "version", version)? == "1" && strict)
+    Ok(fields::required(WITHIN, "version", version)? == "1" && strict)
 }
 
 /// Errors: 28539 for an empty name, `InvalidNamespace`, 13280 for a character that no name has.

@@ -55,7 +55,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
                 batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
             }
             "hint" => hint = Hint::parse(element.value())?,
-            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            "let" => let_vars = Some(fields::document(NAME, &element)?),
             "allowDiskUse" => allow_disk_use = Some(fields::strict_boolean(NAME, &element)?),
             "explain" => explain = fields::strict_boolean(NAME, &element)?,
             "bypassDocumentValidation" => {

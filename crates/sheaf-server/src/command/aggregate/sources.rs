@@ -175,9 +175,10 @@ fn coll_stats(
         if !OPTIONS.contains(&element.key()) {
             return Err(unknown_field(NAME, element.key()));
         }
-        let Some(options) = fields::optional_document(NAME, &element)? else {
+        if fields::is_null(&element) {
             continue;
-        };
+        }
+        let options = fields::document(NAME, &element)?;
         match element.key() {
             "storageStats" => {
                 let mut scale = 1;

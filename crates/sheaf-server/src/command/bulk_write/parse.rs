@@ -83,7 +83,7 @@ pub fn parse<'a>(cx: &CommandContext<'a>) -> Result<Request<'a>, Error> {
             "ops" | "nsInfo" => {}
             "ordered" => ordered = fields::strict_boolean(NAME, &element)?,
             "errorsOnly" => errors_only = fields::strict_boolean(NAME, &element)?,
-            "let" => let_vars = fields::optional_document(NAME, &element)?,
+            "let" => let_vars = Some(fields::document(NAME, &element)?),
             "cursor" => {
                 batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?;
             }
@@ -191,7 +191,7 @@ fn update<'a>(doc: RawDoc<'a>, let_vars: Option<RawDoc<'a>>) -> Result<Op<'a>, E
         match element.key() {
             "filter" => parts.filter = Some(fields::document(OPS, &element)?),
             "updateMods" => parts.update = Some(element.value()),
-            "constants" => parts.constants = fields::optional_document(OPS, &element)?,
+            "constants" => parts.constants = Some(fields::document(OPS, &element)?),
             _ => parts.option(OPS, &element)?,
         }
     }

@@ -77,8 +77,8 @@ impl Number {
         }
     }
 
-    /// As a long, as MongoDB reads a number for which it wants an integer: a double without its
-    /// fraction, a decimal rounded half to even, the nearest long for a number beyond it, 0 for NaN.
+    /// Converts to a long as MongoDB does where it requires an integer: a double is truncated, a
+    /// decimal is rounded half to even, a number out of range saturates, NaN is 0.
     pub fn saturating_i64(self) -> i64 {
         match self {
             Number::Int(n) => i64::from(n),

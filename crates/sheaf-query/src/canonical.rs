@@ -28,11 +28,12 @@ pub struct FindSpec<'a> {
     pub sort: Option<RawDoc<'a>>,
     /// An empty projection keeps whole documents.
     pub projection: Option<RawDoc<'a>>,
-    /// Whether the projection is an inclusion of a pipeline, regardless of its fields.
+    /// Whether the projection is an inclusion that was derived from a pipeline, even if its fields
+    /// do not show it.
     pub inclusion: bool,
     /// Whether the reader of the projected documents treats a missing field as null.
     pub null_serves: bool,
-    /// What the rest of a pipeline adds to the query's shape.
+    /// The part of the query shape that the remaining stages of a pipeline add.
     pub follows: &'a str,
     /// Number of documents to skip.
     pub skip: u64,
@@ -97,7 +98,7 @@ impl Hint {
     }
 }
 
-/// Whether `$expr` is a part of the filter.
+/// Whether the filter contains `$expr`.
 fn uses_expr(filter: &MatchExpression) -> bool {
     match filter {
         MatchExpression::And(children)
@@ -124,7 +125,7 @@ pub struct CanonicalQuery {
     pub projection_spec: DocBuf,
     /// Whether a projection may return null for a missing field, so that index keys suffice.
     pub null_serves: bool,
-    /// What the rest of a pipeline adds to the query's shape; empty for a find.
+    /// The part of the query shape that the remaining stages of a pipeline add; empty for a find.
     pub follows: String,
     /// The filter as specified by the user.
     pub filter_spec: DocBuf,
@@ -142,8 +143,8 @@ pub struct CanonicalQuery {
     pub return_key: bool,
     /// Add `$recordId`.
     pub show_record_id: bool,
-    /// The collation for text; `None` to compare by bytes. Filter, sort and projection have it,
-    /// too.
+    /// The collation for text; `None` to compare by bytes. Filter, sort and projection hold the
+    /// same collator.
     pub collator: Option<Arc<Collator>>,
 }
 

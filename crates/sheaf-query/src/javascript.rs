@@ -1,4 +1,4 @@
-//! JavaScript on the server: what this crate needs of an engine, which it does not contain.
+//! Server-side JavaScript: the interface to an engine. This crate contains no engine.
 //!
 //! ```text
 //!   sheafd ── Engine ──> sheaf-server ── enter(host, db) ──> this thread, for one command
@@ -32,7 +32,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
 /// Limits of one environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes that its objects may take.
+    /// Maximum size of its heap, in bytes.
     pub heap_bytes: usize,
 }
 
@@ -96,7 +96,7 @@ pub trait JavaScript: Send + Sync + fmt::Debug {
     fn set_globals(&self, globals: RawDoc<'_>) -> Result<()>;
 }
 
-/// What provides environments to the commands of a server.
+/// Provides the environments for a server's commands.
 pub trait Host: Send + Sync {
     /// The environment for an operation on a database; `None` if JavaScript is switched off.
     fn operation(&self, db: &str) -> Option<Arc<dyn JavaScript>>;
@@ -118,7 +118,8 @@ pub struct Entered {
     before: Option<Current>,
 }
 
-/// Makes `host` provide the environment for what this thread parses, until the guard is dropped.
+/// Sets the host that provides the environment of this thread's operation, until the guard is
+/// dropped.
 pub fn enter(host: Arc<dyn Host>, db: &str) -> Entered {
     let current = Current {
         host,
@@ -148,7 +149,7 @@ pub fn current() -> Option<Arc<dyn JavaScript>> {
     })
 }
 
-/// A function of the user, with the environment in which it runs. Compiled at its first use.
+/// A user's function, with the environment in which it runs. Compiled on first use.
 #[derive(Debug, Clone)]
 pub struct Script {
     source: Arc<str>,
@@ -221,7 +222,7 @@ impl Script {
     }
 }
 
-/// The error of a script where JavaScript is switched off or not built in.
+/// The error for a script if JavaScript is switched off or not built in.
 pub fn no_engine() -> Error {
     location(
         31264,

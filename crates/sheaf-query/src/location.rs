@@ -1,4 +1,4 @@
-//! Errors that MongoDB gives a number and no name.
+//! Errors whose code has a number but no name in MongoDB.
 
 use sheaf_bson::error_code::{Error, ErrorCode};
 

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A shape contains the operators and paths of the normalised filter, the sort, the fields that the
-//! projection reads (nothing if it needs whole documents), what the rest of a pipeline adds, and the
-//! collation, but no constants. It is hashed to eight hex digits for
-//! explain and the log (`queryHash`, `planCacheShapeHash`). The plan cache key also includes
-//! decisions about indexes that depend on constants: a sparse index cannot serve `{a: null}`, a
-//! partial index on `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
+//! projection reads (nothing if it needs whole documents), the part that the remaining stages of a
+//! pipeline add, and the collation, but no constants. It is hashed to eight hex digits for explain
+//! and the log (`queryHash`, `planCacheShapeHash`). The plan cache key also includes decisions
+//! about indexes that depend on constants: a sparse index cannot serve `{a: null}`, a partial index
+//! on `{b: {$gt: 5}}` cannot serve `{b: {$gt: 3}}`.
 //!
 //! Invariant: path names cannot make different shapes equal, because each path is preceded by its
 //! length.
@@ -32,7 +32,8 @@ pub fn encode(query: &CanonicalQuery) -> String {
     out
 }
 
-/// The shape of the query alone, whatever follows it in a pipeline: what index filters are for.
+/// The shape of the query without the part that remaining pipeline stages add. Index filters apply
+/// to this shape.
 pub fn encode_query(query: &CanonicalQuery) -> String {
     let mut out = String::with_capacity(128);
     write_filter(&query.filter, &mut out);
@@ -91,7 +92,7 @@ pub fn plan_cache_text(query: &CanonicalQuery, indexes: &[Arc<IndexEntry>]) -> S
         }
     }
     text.push_str(if query.return_key { "k" } else { "" });
-    // The fields that a projection reads are part of the shape, but not that there is one.
+    // The shape contains the fields that a projection reads, but not whether there is a projection.
     text.push_str(if query.projection.is_some() { "p" } else { "" });
     // A limit decides how long a sort blocks, and thereby which plan is best.
     text.push_str(if query.limit.is_some() { "l" } else { "" });

@@ -162,8 +162,8 @@ pub fn from_f64_full(x: f64) -> Decimal128 {
     parts().unwrap_or(Decimal128::NAN)
 }
 
-/// The number with exactly `place` digits after the point, rounded or padded with zeros; NaN if that
-/// takes more than 34 digits. NaN and infinities are unchanged.
+/// The number with exactly `place` digits after the point, rounded or padded with zeros; NaN if
+/// that takes more than 34 digits. NaN and infinities are unchanged.
 pub fn quantize(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
     if !d.is_finite() {
         return d;
@@ -189,8 +189,8 @@ pub fn round(d: Decimal128, place: i32, rounding: Rounding) -> Decimal128 {
     quantize(d, place, rounding)
 }
 
-/// The double as an exact decimal of at most 34 digits, without zeros at its end: an integer has
-/// the exponent 0.
+/// The double as an exact decimal of at most 34 digits, without trailing zeros: an integer has the
+/// exponent 0.
 pub fn from_f64_exact(x: f64) -> Decimal128 {
     let wide = from_f64_full(x);
     if !wide.is_finite() {

@@ -420,15 +420,15 @@ pub fn pow(base: Decimal128, exponent: Decimal128) -> Decimal128 {
     with_all_digits(narrow(&out))
 }
 
-/// The number with zeros at its end up to 34 digits, which adding the zero of the smallest exponent
-/// gives it.
+/// Pads the coefficient with trailing zeros to 34 digits, by adding the zero with the smallest
+/// exponent.
 fn with_all_digits(d: Decimal128) -> Decimal128 {
     let zero = Decimal128::from_parts(false, 0, -6176).unwrap_or(Decimal128::ZERO);
     decimal::add(d, zero)
 }
 
-/// The logarithm of `x` to the given base: the quotient of two logarithms of 34 digits, with all
-/// digits.
+/// The logarithm of `x` to the given base: the quotient of two logarithms that are rounded to 34
+/// digits, padded to 34 digits.
 pub fn log(x: Decimal128, base: Decimal128) -> Decimal128 {
     let mut c = Calculator::new();
     let (above, below) = (c.ln(wide(x)), c.ln(wide(base)));

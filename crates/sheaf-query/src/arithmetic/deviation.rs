@@ -13,7 +13,7 @@ pub(crate) struct Deviation {
 }
 
 impl Deviation {
-    /// Takes a number.
+    /// Adds a number.
     pub(crate) fn add(&mut self, x: f64) {
         self.count += 1;
         let before = x - self.mean;
@@ -21,12 +21,12 @@ impl Deviation {
         self.squares += before * (x - self.mean);
     }
 
-    /// How many numbers there are.
+    /// Number of numbers added.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Takes all numbers of another state.
+    /// Merges another state into this one.
     pub(crate) fn merge(&mut self, other: &Deviation) {
         if other.count == 0 {
             return;
@@ -43,8 +43,8 @@ impl Deviation {
         self.squares += other.squares + apart * apart * a * b / all;
     }
 
-    /// The deviation: of the whole population, or estimated from a sample.
-    /// Null without numbers, and of a sample of one.
+    /// The standard deviation of the population, or of the sample if `sample` is set. Null if there
+    /// are no numbers, or only one in a sample.
     pub(crate) fn finish(&self, sample: bool) -> Value {
         let divisor = if sample {
             self.count.saturating_sub(1)

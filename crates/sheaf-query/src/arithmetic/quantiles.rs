@@ -1,38 +1,38 @@
 //! `$percentile` and `$median`: exact for few numbers, a t-digest for many.
 //!
-//! Up to [`EXACT_MAX`] numbers are kept as they are. Beyond that they are
-//! gathered into centroids (a mean and how many numbers it stands for), small
-//! ones at both ends and large ones in the middle, so that extreme percentiles
-//! stay precise and the memory stays bounded:
+//! Up to [`EXACT_MAX`] numbers are kept as they are. Beyond that they are merged into centroids (a
+//! mean and the number of numbers it represents), small ones at both ends and large ones in the
+//! middle, so that extreme percentiles stay precise and the memory stays bounded:
 //!
 //! ```text
 //!   numbers    . . ... ....... ............. ....... ... . .
 //!   centroids  o o  o     o          O          o     o  o o
 //! ```
 //!
-//! The answer for p over n numbers is the one at rank ceil(p * n), the first
-//! for p = 0. NaN takes no part; infinities are counted apart, for they have no mean.
+//! The result for p over n numbers is the number at rank ceil(p * n), or the first for p = 0. NaN
+//! is ignored; infinities are counted separately, because they have no mean.
 
 use sheaf_bson::{ArrayBuilder, DocBuilder, RawDoc, RawValue, Value};
 
-/// Numbers kept as they are.
+/// Maximum number of numbers that are kept individually.
 const EXACT_MAX: usize = 8192;
-/// The number of centroids is about this.
+/// Approximate number of centroids.
 const COMPRESSION: f64 = 1000.0;
 
-/// A set of numbers that can be asked for percentiles.
+/// A set of numbers whose percentiles can be computed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Quantiles {
     negative_infinities: u64,
     positive_infinities: u64,
     /// Numbers not in a centroid yet.
     loose: Vec<f64>,
-    /// By mean; the weights are how many numbers each stands for.
+    /// (mean, weight), sorted by mean. The weight is the number of numbers that the centroid
+    /// represents.
     centroids: Vec<(f64, u64)>,
 }
 
 impl Quantiles {
-    /// Takes a number; gives by how many bytes the state grew.
+    /// Adds a number; returns by how many bytes the state grew.
     pub(crate) fn add(&mut self, x: f64) -> usize {
         if x.is_nan() {
             return 0;
@@ -54,7 +54,7 @@ impl Quantiles {
         grown
     }
 
-    /// Moves the loose numbers, and `more` centroids, into centroids.
+    /// Merges the loose numbers and the centroids `more` into the centroids.
     fn gather(&mut self, more: Vec<(f64, u64)>) {
         let mut all: Vec<(f64, u64)> = std::mem::take(&mut self.loose)
             .into_iter()
@@ -64,7 +64,7 @@ impl Quantiles {
             .collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let total: u64 = all.iter().map(|c| c.1).sum();
-        // The arcsine scale: how far along 0..COMPRESSION a share q of the numbers is.
+        // The arcsine scale: maps a quantile q to 0..COMPRESSION.
         let scale = |q: f64| {
             COMPRESSION * ((2.0 * q.clamp(0.0, 1.0) - 1.0).asin() / std::f64::consts::PI + 0.5)
         };
@@ -88,7 +88,7 @@ impl Quantiles {
         self.centroids = out;
     }
 
-    /// Takes all numbers of another state.
+    /// Merges another state into this one.
     pub(crate) fn merge(&mut self, other: Quantiles) {
         self.negative_infinities += other.negative_infinities;
         self.positive_infinities += other.positive_infinities;
@@ -98,7 +98,8 @@ impl Quantiles {
         }
     }
 
-    /// The numbers at these shares (0 to 1), in their order; nulls without numbers.
+    /// The numbers at these quantiles (0 to 1), in the order of `shares`; nulls if there are no
+    /// numbers.
     pub(crate) fn at(mut self, shares: &[f64]) -> Vec<Value> {
         if self.centroids.is_empty() {
             self.loose.sort_by(f64::total_cmp);
@@ -130,10 +131,10 @@ impl Quantiles {
         shares.iter().map(answer).collect()
     }
 
-    /// The number of this rank, between the means of the centroids around it.
+    /// The number at this rank, interpolated between the means of the adjacent centroids.
     fn interpolated(&self, rank: u64) -> f64 {
         let mut passed = 0u64;
-        // Each mean stands in the middle of its centroid's ranks.
+        // A mean has the middle rank of its centroid.
         let mut before: Option<(f64, f64)> = None;
         let wanted = rank as f64;
         for &(mean, weight) in &self.centroids {
@@ -217,7 +218,8 @@ mod tests {
 
     #[test]
     fn many_numbers_are_near_and_small() {
-        // 0..n in an order that is neither sorted nor random: multiplication by a unit modulo a prime.
+        // 0..n in an order that is neither sorted nor random: multiplication by a unit modulo a
+        // prime.
         let n = 100_003u64;
         let numbers = (0..n).map(|i| (i * 31_337 % n) as f64);
         let mut whole = of(numbers.clone());

@@ -2,7 +2,7 @@
 //!
 //! Integers are added exactly, doubles as a *double-double* (the sum and its accumulated rounding
 //! error), decimals separately. Only the total is converted to one type, so `[0.1, 0.2, 0.3]` sums
-//! to 0.6, and an intermediate long total that overflows does no harm.
+//! to 0.6, and an intermediate total may exceed a long.
 
 use sheaf_bson::{ArrayBuf, ArrayBuilder, Decimal128, RawArray, RawValue};
 
@@ -190,7 +190,7 @@ impl Sum {
             let digits = Decimal128::from_parts(self.integers < 0, self.integers.unsigned_abs(), 0);
             total = decimal::add(total, digits.unwrap_or(Decimal128::NAN));
         }
-        // Also a zero, which has the exponent 0 and brings that of the total down to it.
+        // A zero must be added, too: its exponent 0 lowers that of the total to 0.
         total = decimal::add(total, decimal::from_f64_exact(self.high));
         if self.high.is_finite() && self.low != 0.0 {
             total = decimal::add(total, decimal::from_f64_exact(self.low));

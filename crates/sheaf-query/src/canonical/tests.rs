@@ -1,4 +1,4 @@
-//! Tests whole finds: the interaction of their parts, and their shapes.
+//! Tests of complete finds: the interaction of their parts, and their shapes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn variables_and_the_clock() {
     assert_eq!(query.filter.matches(doc! {"a": 4}.as_raw()), Ok(false));
     assert!(find(&doc! {"filter": {"$expr": {"$eq": ["$a", "$$x"]}}}).is_err());
     let query = find(&doc! {"filter": {"$expr": {"$gt": ["$$NOW", "$a"]}}}).unwrap();
-    // The clock's reading is the argument of `new`.
+    // The current time is an argument of `new`.
     let at = |millis| doc! {"a": sheaf_bson::DateTime(millis)};
     assert_eq!(query.filter.matches(at(-1).as_raw()), Ok(true));
     assert_eq!(query.filter.matches(at(0).as_raw()), Ok(false));

@@ -89,7 +89,7 @@ fn date_at<'e>(operator: &'static Operator, millis: Option<i64>) -> Result<EvalV
     }
 }
 
-/// Milliseconds rounded to a whole number; `None` if they fit no long.
+/// Milliseconds rounded to a whole number; `None` if they do not fit a long.
 fn whole_millis(millis: Number) -> Option<i64> {
     match millis {
         Number::Int(n) => Some(i64::from(n)),

@@ -1,4 +1,4 @@
-//! Expressions with everything bound but the document: `$expr`'s and `$redact`'s.
+//! Expressions in which everything except the document is bound: those of `$expr` and `$redact`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

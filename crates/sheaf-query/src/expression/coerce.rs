@@ -1,5 +1,4 @@
-//! Conversions that operators apply to their operands, as opposed to `$convert`, which a user asks
-//! for.
+//! Implicit conversions that operators apply to their operands; `$convert` is the explicit one.
 
 use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;
@@ -9,17 +8,17 @@ use crate::arithmetic::{Rounding, decimal};
 
 use super::location;
 
-/// The first double above the longs.
+/// The smallest double that is too large for a long.
 const LONG_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// Whether the double, cut to an integer, is a long.
+/// Whether the truncated double fits a long.
 pub(super) fn fits_long(x: f64) -> bool {
     (-LONG_END..LONG_END).contains(&x)
 }
 
 /// The number as a long. Doubles are truncated; decimals are rounded to the nearest, ties to even,
-/// and one that is NaN or out of range becomes the smallest long.
-/// Errors: 16004 for another type, 31109 for a double that fits no long.
+/// and one that is NaN or out of range becomes the smallest long. Errors: 16004 for another type,
+/// 31109 for a double that does not fit a long.
 pub(super) fn to_long(value: RawValue<'_>) -> Result<i64> {
     match value {
         RawValue::Int32(n) => Ok(i64::from(n)),

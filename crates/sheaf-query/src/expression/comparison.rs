@@ -63,8 +63,8 @@ comparisons! {
     lte is_le;
 }
 
-/// The smallest or largest operand, as `better` says. A single array operand contributes its
-/// elements instead. Null, undefined and missing are ignored.
+/// The smallest operand if `better` is `Less`, the largest if it is `Greater`. A single array
+/// operand contributes its elements instead. Null, undefined and missing are ignored.
 fn extreme<'e>(
     args: &'e [Expression],
     ctx: EvalContext<'e>,

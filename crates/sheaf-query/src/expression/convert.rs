@@ -16,7 +16,8 @@
 //! ```
 //!
 //! A value that already has the target type is unchanged. Null and missing return `onNull` (default
-//! null). A value that cannot be converted returns `onError`, or else is a ConversionFailure (241).
+//! null). A value that cannot be converted returns `onError`, or fails with ConversionFailure (241)
+//! without one.
 
 use std::fmt::Write;
 
@@ -616,8 +617,8 @@ fn target_of(value: &EvalValue<'_>) -> Result<Option<Target>> {
     }))
 }
 
-/// Parses `to.subtype`. Errors: 4341108 for a value that is not a number, 4341106 for one that is not
-/// an integer, 4341107 for one that is not a binary subtype.
+/// Parses `to.subtype`. Errors: 4341108 for a value that is not a number, 4341106 for one that is
+/// not an integer, 4341107 for one that is not a binary subtype.
 fn binary_subtype(value: RawValue<'_>) -> Result<u8> {
     if !value.is_number() {
         return Err(location(
@@ -714,7 +715,7 @@ pub(super) fn convert_any<'e>(
     let Some(target) = target else {
         return Ok(EvalValue::NULL);
     };
-    // Without a conversion these are not looked at.
+    // These operands are not checked if there is nothing to convert.
     let how = How {
         format: format_of(&args[2].evaluate(inner)?)?,
         big_endian: big_endian(&args[3].evaluate(inner)?)?,

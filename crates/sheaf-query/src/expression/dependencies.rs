@@ -19,8 +19,8 @@ impl Expression {
         }
     }
 
-    /// Whether evaluating it twice on the same document gives the same: no `$rand` and no function
-    /// of the user is in it.
+    /// Whether two evaluations on the same document have the same result: the expression contains
+    /// neither `$rand` nor a user's function.
     pub fn is_deterministic(&self) -> bool {
         if let Expression::Script(_) = self {
             return false;

@@ -50,7 +50,7 @@ fn function<'e>(
         return Err(outside(operator, code, description, x));
     }
     match x {
-        // Not above 0, a decimal is taken for a double.
+        // A decimal that is not above 0 is computed as a double.
         Number::Decimal(d)
             if d.is_nan() && matches!(of_decimal, Function::Ln | Function::Log10) =>
         {

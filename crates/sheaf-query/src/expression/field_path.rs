@@ -61,7 +61,8 @@ pub fn split(path: &str) -> Result<Box<[Box<str>]>> {
     Ok(components)
 }
 
-/// Validates a field name. Errors: empty, starts with `$` and is not a DBRef's, contains a zero byte.
+/// Validates a field name. Errors: empty, starts with `$` and is not a DBRef's, contains a zero
+/// byte.
 pub(super) fn check_component(component: &str, path: &str) -> Result<()> {
     if component.is_empty() {
         return Err(location(

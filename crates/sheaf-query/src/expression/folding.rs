@@ -43,8 +43,9 @@ pub(super) fn fold(
     }
 }
 
-/// Checks a call with constant operands that no document can mend. Errors: 40069 for a `$switch`
-/// without a branch to take, 5887502 for a constant operand of `$setEquals` that is not an array.
+/// Checks constant operands that are invalid for every document. Errors: 40069 for a `$switch` in
+/// which no branch can be taken, 5887502 for a constant operand of `$setEquals` that is not an
+/// array.
 pub(super) fn check(expression: &Expression) -> Result<()> {
     if finds_no_branch(expression) {
         return Err(location(
@@ -60,13 +61,14 @@ pub(super) fn check(expression: &Expression) -> Result<()> {
     }
 }
 
-/// Maximum size of the value of a loop that is kept in its place, in bytes.
+/// Maximum size in bytes of a computed value that replaces a loop.
 const LOOP_BYTES_MAX: usize = 1 << 20;
 
-/// A loop inside another one that reads neither the document nor the variables around it: its value
-/// if it is small enough, so that it is not computed again for each element.
+/// Replaces a loop inside another one by its value, so that it is not computed again for each
+/// element. `expression` reads neither the document nor the enclosing variables. It is unchanged if
+/// its value is too large or its evaluation fails.
 fn closed_loop(expression: Expression, context: EvalContext<'_>, bound: usize) -> Expression {
-    // The variables around the loop have slots, which it does not read.
+    // The enclosing variables occupy slots; the loop does not read them.
     let around = vec![EvalValue::Missing; bound];
     let value = context.with_slots(&around, |inner| {
         expression.evaluate(inner).map(|value| value.into_value())
@@ -75,13 +77,12 @@ fn closed_loop(expression: Expression, context: EvalContext<'_>, bound: usize) -
         Ok(value) if value.as_ref().map_or(0, |v| raw_bytes(v.as_raw())) <= LOOP_BYTES_MAX => {
             Expression::Constant(value.map(Arc::new))
         }
-        // It fails when it is evaluated.
+        // The error is reported at evaluation.
         _ => expression,
     }
 }
 
-/// Whether an expression reads only variables of slots from `from` on, and has the same value each
-/// time.
+/// Whether an expression reads only variables in slots from `from` on, and is deterministic.
 fn is_closed(expression: &Expression, from: usize) -> bool {
     let closed = |e: &Expression| is_closed(e, from);
     match expression {
@@ -115,8 +116,7 @@ fn is_deterministic(name: &str) -> bool {
     !random::is_random(name) && name != meta::META.name
 }
 
-/// The value of `$and` and `$or` with a constant operand that decides, wherever it is among the
-/// operands.
+/// The value of an `$and` or `$or` that a constant operand decides, at any position.
 fn decided_by_constant(expression: &Expression) -> Option<bool> {
     let Expression::Call { operator, args } = expression else {
         return None;
@@ -132,7 +132,7 @@ fn decided_by_constant(expression: &Expression) -> Option<bool> {
         .then_some(deciding)
 }
 
-/// Whether a `$switch` without default has only cases that are constant and false.
+/// Whether the expression is a `$switch` without default whose cases are all constant and false.
 fn finds_no_branch(expression: &Expression) -> bool {
     let Expression::Switch { branches, default } = expression else {
         return false;
@@ -144,10 +144,11 @@ fn finds_no_branch(expression: &Expression) -> bool {
     default.is_none() && branches.iter().all(|(case, _)| is_false(case))
 }
 
-/// An array with fewer elements is compared one by one.
+/// Arrays with fewer elements are searched linearly.
 const SET_ELEMENTS_MIN: usize = 16;
 
-/// `$in` over a long constant array as a search in a sorted list; any other expression as it is.
+/// Converts `$in` over a long constant array to a binary search in a sorted list; returns any other
+/// expression unchanged.
 pub(super) fn sorted_set(expression: Expression, collator: Option<&Collator>) -> Expression {
     let Expression::Call { operator, args } = &expression else {
         return expression;
@@ -186,7 +187,7 @@ fn operands_are_constant(expression: &Expression) -> bool {
         // The result of a loop over a constant array may be far larger than its text.
         Expression::InSet { value, .. } => is_constant(value),
         Expression::Loop { .. } => false,
-        // Functions run when their documents are read, and only then.
+        // User functions run only when a document is evaluated.
         Expression::Script(_) => false,
         Expression::Collated { body, .. } => is_constant(body),
         Expression::Switch { branches, default } => {

@@ -42,7 +42,7 @@ impl From<Error> for Failure {
 
 type Read<T> = std::result::Result<T, Failure>;
 
-/// Parses a text; the inner error says why it is not JSON. Errors: the value is too large; the
+/// Parses a text; the inner error is why it is not JSON. Errors: the value is too large; the
 /// operation was interrupted.
 pub(super) fn parse(text: &str) -> Result<std::result::Result<Value, String>> {
     let mut reader = Reader {

@@ -31,7 +31,7 @@ pub(super) fn parse_meta(parser: &mut Parser<'_>, operand: RawValue<'_>) -> Resu
             components: Box::new([SCORE_FIELD.into()]),
         }));
     }
-    // No document of this server has them, and MongoDB does not insist on them.
+    // sheaf never provides this metadata. In MongoDB it is missing rather than an error.
     if let RawValue::String("searchScore" | "searchHighlights" | "searchScoreDetails") = operand {
         return Ok(Expression::Constant(None));
     }

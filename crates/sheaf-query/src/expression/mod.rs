@@ -138,7 +138,7 @@ pub enum Expression {
         /// `None`: an error if no case is true.
         default: Option<Box<Expression>>,
     },
-    /// A function of the user.
+    /// A call of a user's function.
     Script(script::ScriptExpression),
     /// An expression whose text comparisons use a collation.
     Collated {

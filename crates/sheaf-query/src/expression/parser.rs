@@ -271,8 +271,8 @@ impl Parser<'_> {
         Ok(self.fold(Expression::Object(fields)))
     }
 
-    /// The expression, or its value if that is known. A call of constants that fails is kept, and
-    /// its error is that of the parse unless errors are deferred.
+    /// Folds constants. A call of constants that fails is left unchanged, and its error is reported
+    /// at the end of the parse unless errors are deferred.
     fn fold(&mut self, expression: Expression) -> Expression {
         let check = folding::check(&expression);
         let (folded, outcome) = folding::fold(expression, self.scope, self.locals.len());
@@ -280,7 +280,7 @@ impl Parser<'_> {
         folded
     }
 
-    /// Records an error that constants cause, unless errors are deferred.
+    /// Records the first error caused by constants, unless errors are deferred.
     fn note(&mut self, outcome: Result<()>) {
         if let Err(e) = outcome
             && self.failure.is_none()

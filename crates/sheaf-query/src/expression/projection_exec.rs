@@ -129,7 +129,7 @@ impl Mode {
     }
 }
 
-/// What a specification says about a path.
+/// What a specification requests for a path.
 enum Said<'a> {
     Include,
     Exclude,
@@ -150,7 +150,7 @@ fn project_mode(said: &[(String, Said<'_>)]) -> Mode {
     }
 }
 
-/// Whether it is `{$meta: ...}`, which inclusions and exclusions may have.
+/// Whether the value is `{$meta: ...}`, which is allowed in inclusions and exclusions.
 fn is_metadata(value: RawValue<'_>) -> bool {
     let first = value.as_document().and_then(|doc| doc.first());
     first.is_some_and(|first| first.key() == "$meta")
@@ -246,8 +246,8 @@ impl ProjectionExec {
         Ok(out)
     }
 
-    /// The projection that keeps what is read and nothing else. `None` where whole documents are
-    /// read, or a path is none of a projection.
+    /// The projection that keeps only the fields in `reads`. `None` if whole documents are read, or
+    /// a path is not valid in a projection.
     pub(crate) fn keeping(reads: &Dependencies) -> Option<ProjectionExec> {
         if reads.whole_document {
             return None;
@@ -324,7 +324,7 @@ impl ProjectionExec {
         self.mode == Mode::Inclusion
     }
 
-    /// Whether a filter finds at `path` after the projection what it found before.
+    /// Whether a filter on `path` has the same result before and after the projection.
     pub fn preserves(&self, path: &str) -> Preserved {
         if self.keeps_id() && sheaf_bson::path::is_path_prefix("_id", path) {
             return Preserved::Whole;
@@ -342,7 +342,7 @@ impl ProjectionExec {
                 Some(Action::Exclude | Action::Compute(_)) => return Preserved::No,
                 Some(Action::Nested(inner)) => node = inner,
             }
-            // Values that are no documents are replaced by documents, or left out.
+            // Values that are not documents are replaced by documents or omitted.
             if node.computes || self.mode == Mode::Inclusion {
                 preserved = Preserved::IfPresent;
             }
@@ -354,12 +354,12 @@ impl ProjectionExec {
 /// What a projection does to the values that a filter finds at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preserved {
-    /// They stay, and where there was none there is none.
+    /// The values are unchanged, and a missing path remains missing.
     Whole,
-    /// They stay; but whether a path without a value ends in a document or in something else,
-    /// which a filter for null sees in arrays, may change.
+    /// Existing values are unchanged. If the path is missing, it may change whether its parent is a
+    /// document or another value, which matters to a filter for null within arrays.
     IfPresent,
-    /// They may change.
+    /// The values may change.
     No,
 }
 

@@ -1,4 +1,4 @@
-//! Expressions that run a function of the user: `$function`, `$where`, and the map of mapReduce.
+//! Expressions that run a user's function: `$function`, `$where`, and the map of mapReduce.
 //!
 //! ```text
 //!   {$function: {body, args, lang}}   body(...args)
@@ -22,7 +22,7 @@ pub struct ScriptExpression {
     operand: Box<Expression>,
 }
 
-/// What is done with the function.
+/// How the function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptCall {
     Function,
@@ -41,7 +41,7 @@ impl ScriptExpression {
         &mut self.operand
     }
 
-    /// Calls the function. Errors: 31266 for arguments that are no array, those of
+    /// Calls the function. Errors: 31266 if the arguments are not an array; those of
     /// [`crate::javascript::JavaScript`].
     pub(super) fn evaluate<'e>(&'e self, ctx: EvalContext<'e>) -> Result<EvalValue<'e>> {
         let operand = self.operand.evaluate(ctx)?;

@@ -1,4 +1,4 @@
-//! Parses the operators that run a function of the user; see `script.rs`.
+//! Parses the operators that run a user's function; see `script.rs`.
 
 use sheaf_bson::RawValue;
 use sheaf_bson::error_code::Result;

@@ -131,8 +131,8 @@ enum ArrayOrder {
     Fields(Vec<(Box<str>, bool)>),
 }
 
-/// Parses `sortBy`. Errors: 2942505 for a document that is no order, 2942506 for a number other than
-/// 1 and -1, 2942507 for another type.
+/// Parses `sortBy`. Errors: 2942505 for a document that is not a valid sort, 2942506 for a number
+/// other than 1 and -1, 2942507 for another type.
 fn array_order(spec: RawValue<'_>) -> Result<ArrayOrder> {
     let direction = |value: RawValue<'_>| match value.as_i64_exact() {
         Some(1) if value.is_number() => Some(true),

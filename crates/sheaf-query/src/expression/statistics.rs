@@ -131,8 +131,8 @@ fn median<'e>(
     Ok(middle.into_iter().next().unwrap_or(Value::Null).into())
 }
 
-/// The input, still to be parsed, and the shares of `$percentile` or `$median`.
-/// Errors: an argument that is unknown, missing or of a wrong type; shares outside 0 to 1.
+/// The input, still to be parsed, and the shares of `$percentile` or `$median`. Errors: an argument
+/// that is unknown, missing or of a wrong type; shares that are not from 0 to 1.
 pub(crate) fn percentile_shares<'a>(
     name: &str,
     operand: RawValue<'a>,

@@ -60,8 +60,8 @@ fn text_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<String>
     }
 }
 
-/// A double as these operators take it: six significant digits, unlike `$toString`, without
-/// trailing zeros, and with an exponent of two digits or more if it is below -4 or above 5.
+/// A double as text, as these operators convert it: six significant digits, unlike `$toString`,
+/// without trailing zeros, and with an exponent of two digits or more if it is below -4 or above 5.
 fn six_digits(x: f64) -> String {
     if x.is_nan() {
         return "nan".to_owned();
@@ -82,7 +82,7 @@ fn six_digits(x: f64) -> String {
     }
 }
 
-/// A timestamp as `Jan  2 03:04:05:6`, where 6 is its ordinal. The year does not show.
+/// A timestamp as `Jan  2 03:04:05:6`, where 6 is its ordinal. The year is omitted.
 fn timestamp_text(time: Timestamp) -> String {
     let civil = Civil::from_millis(i64::from(time.time) * 1000);
     let seconds = civil.millis / 1000;
@@ -163,7 +163,7 @@ pub(super) fn str_len_cp<'e>(
 }
 
 /// A start or length of `$substrBytes`: any number. Errors: `code` for another type, 31109 for a
-/// double that fits no long.
+/// double that does not fit a long.
 fn byte_count(
     operator: &'static Operator,
     value: &EvalValue<'_>,

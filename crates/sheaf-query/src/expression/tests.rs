@@ -136,8 +136,7 @@ fn constants_are_folded() {
     assert!(kept.evaluate_on(doc! {}.as_raw()).is_err());
 }
 
-/// `$group` reports divisions by zero of documents with codes of its own, but not those of
-/// constants.
+/// `$group` has separate error codes for divisions by zero, except for those of constants.
 #[test]
 fn divisions_in_groups() {
     let scope = VariableScope::new(NOW).with_group_codes();

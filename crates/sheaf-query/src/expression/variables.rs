@@ -18,7 +18,7 @@ pub struct VariableScope {
     constants: Vec<(Box<str>, Binding)>,
     collator: Option<Arc<Collator>>,
     vector_score: bool,
-    /// The value of a command's `let` is parsed, which cannot refer to what the command sets.
+    /// A value of the command's `let` is being parsed, which cannot refer to [`SYSTEM_CONSTANTS`].
     in_let: bool,
     defers_errors: bool,
     in_group: bool,
@@ -71,8 +71,8 @@ impl VariableScope {
         self
     }
 
-    /// Lets calls of constants that fail, fail when they are evaluated and not when they are parsed:
-    /// for what is stored, such as a validator, and must stay readable.
+    /// Reports the error of a failing call of constants at evaluation instead of at parse time. For
+    /// stored expressions, such as validators, which must always parse.
     pub fn with_deferred_errors(mut self) -> VariableScope {
         self.defers_errors = true;
         self
@@ -83,7 +83,7 @@ impl VariableScope {
         self.defers_errors
     }
 
-    /// For the expressions of `$group`, in which divisions by zero have codes of their own.
+    /// For the expressions of `$group`, in which divisions by zero have separate codes.
     pub fn with_group_codes(mut self) -> VariableScope {
         self.in_group = true;
         self
@@ -150,7 +150,7 @@ impl VariableScope {
         Ok(self)
     }
 
-    /// The bound names with their values, in the order of binding; `None` is missing.
+    /// The bound names with their values, in order of binding; `None` is missing.
     pub fn constants(&self) -> impl Iterator<Item = (&str, Option<&Arc<Value>>)> {
         self.constants
             .iter()
@@ -213,8 +213,8 @@ impl VariableScope {
     }
 }
 
-/// Checks the name of a variable that is read: letters, digits and underscores, with a letter first.
-/// Errors: FailedToParse.
+/// Checks the name of a variable that is read: letters, digits and underscores, with a letter
+/// first. Errors: FailedToParse.
 pub(super) fn check_read_name(name: &str) -> Result<()> {
     let refuse = |why: String| Err(Error::new(ErrorCode::FAILED_TO_PARSE, why));
     let Some(first) = name.chars().next() else {

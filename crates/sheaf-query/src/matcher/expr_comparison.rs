@@ -13,8 +13,8 @@
 //! of an array, only an index without arrays on the path serves it. A document with an array on the
 //! path passes, so that the `$expr` decides.
 //!
-//! Source: the manual's page on `$expr`, "Behavior": which operators use an index, and that operands
-//! that are arrays or undefined do not.
+//! Source: the manual's page on `$expr`, "Behavior": which operators use an index, and that
+//! operands that are arrays or undefined do not.
 
 use std::sync::Arc;
 

@@ -28,8 +28,8 @@ use crate::schema::JsonSchema;
 
 /// Maximum depth of the tree.
 const DEPTH_MAX: usize = 100;
-/// Maximum number of regular expressions in one filter: a compiled one takes kilobytes, its source
-/// only a few bytes.
+/// Maximum number of regular expressions in one filter: a compiled pattern takes kilobytes, its
+/// source only a few bytes.
 const PATTERNS_MAX: usize = 10_000;
 
 /// The context for parsing a filter.
@@ -53,7 +53,8 @@ pub(super) struct Level<'c> {
     /// Number of patterns compiled so far, in the whole filter.
     patterns: &'c Cell<usize>,
     depth: usize,
-    /// Whether it is below `$elemMatch`, where names are fields of elements, not of the document.
+    /// Whether this level is below `$elemMatch`, where names are fields of elements, not of the
+    /// document.
     pub in_element: bool,
 }
 

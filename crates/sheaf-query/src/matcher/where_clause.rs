@@ -1,4 +1,4 @@
-//! `$where`: a function of the user as a predicate on the document.
+//! `$where`: a user's function as a predicate on the document.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::javascript::{self, Script};
 
 /// Parses the operand of `$where`.
 ///
-/// Errors: BadValue for another type than string and Code, where `$where` is not allowed, and where
-/// JavaScript is switched off.
+/// Errors: BadValue if the operand is neither a string nor Code, if `$where` is not allowed here,
+/// or if JavaScript is switched off.
 pub(super) fn parse(value: RawValue<'_>, level: Level<'_>) -> Result<MatchExpression, Error> {
     if level.in_element {
         return Err(Error::bad_value(

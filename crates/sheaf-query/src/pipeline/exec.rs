@@ -30,8 +30,8 @@ use super::sorter::Sorter;
 use super::stage::{Pushed, StageExec};
 use super::unwind::Unwinder;
 
-/// Maximum size of a result of a pipeline, in bytes: that of a stored document, plus the margin that
-/// MongoDB leaves for fields around a large value.
+/// Maximum size of a result of a pipeline, in bytes: that of a stored document, plus the margin
+/// that MongoDB leaves for fields around a large value.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
 /// Maximum size of a document between stages, in bytes: the limit of `$lookup` and `$facet`, plus a

@@ -157,8 +157,8 @@ fn field(name: &str, value: RawValue<'_>, scope: &VariableScope) -> Result<Group
     })
 }
 
-/// The error of an expression or accumulator, with the code that MongoDB has for it in `$group`,
-/// which another of its engines evaluates.
+/// Replaces the code of an expression's or accumulator's error by the one that MongoDB reports in
+/// `$group`, which MongoDB runs in another execution engine.
 #[cold]
 fn as_group_error(error: Error) -> Error {
     let code = match error.code().0 {

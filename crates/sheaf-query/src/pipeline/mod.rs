@@ -7,7 +7,7 @@
 //!    with indexes
 //! ```
 //!
-//! Stages that are not in [`parse::TABLE`] are refused by name (40324).
+//! Stages that are not in [`parse::TABLE`] are rejected by name (40324).
 
 use std::sync::Arc;
 
@@ -49,49 +49,51 @@ use self::stages::merge::Merge;
 use self::stages::out::Out;
 use self::stages::vector_search::{self, VectorSearch};
 
-/// The most stages a pipeline may have.
+/// Maximum number of stages of a pipeline.
 pub const STAGES_MAX: usize = 1000;
-/// How deep pipelines may stand within pipelines.
+/// Maximum nesting depth of sub-pipelines.
 pub const SUB_PIPELINE_DEPTH_MAX: usize = 20;
-/// What a blocking stage may hold, in bytes.
+/// Memory limit of a blocking stage, in bytes.
 pub const BLOCKING_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// A parsed pipeline.
 #[derive(Debug, Clone, Default)]
 pub struct Pipeline {
-    /// Where documents come from.
+    /// The source of the documents.
     pub source: PipelineSource,
-    /// What is done with them, in order.
+    /// The stages, in order.
     pub stages: Vec<Stage>,
-    /// Where the results go.
+    /// The last stage, if it writes the results to a collection.
     pub sink: Option<PipelineSink>,
 }
 
-/// Where a pipeline's documents come from.
+/// The source of a pipeline's documents.
 #[derive(Debug, Clone, Default)]
 pub enum PipelineSource {
     /// The collection's documents.
     #[default]
     Collection,
-    /// The first stage makes them: the caller does, by name (`$collStats`, `$indexStats`...).
+    /// The caller generates the documents of the first stage, by its name (`$collStats`,
+    /// `$indexStats`, ...).
     Generated {
         /// `$name`.
         name: &'static str,
-        /// The stage's operand, checked by whoever makes the documents.
+        /// The stage's operand. `sources.rs` checks it at parse time, or the caller when it
+        /// generates the documents.
         spec: DocBuf,
     },
-    /// `$documents`: they are these.
+    /// `$documents`: literal documents.
     Documents(Arc<[DocBuf]>),
-    /// `$vectorSearch`: those that it finds.
+    /// `$vectorSearch`: the documents that the search returns.
     VectorSearch {
-        /// What is looked for.
+        /// The search.
         search: Arc<VectorSearch>,
-        /// Whether each is to carry its score ([`score`]).
+        /// Whether each document must carry its score ([`score`]).
         with_score: bool,
     },
 }
 
-/// A last stage that writes what comes out of the others; the caller carries it out.
+/// A last stage that writes the results to a collection; the caller executes it.
 #[derive(Debug, Clone)]
 pub enum PipelineSink {
     /// `$out`.
@@ -134,19 +136,18 @@ impl PipelineSink {
 pub enum Stage {
     /// `$match`.
     Match {
-        /// As written; `{$and: [...]}` of several that were merged.
+        /// The filter as specified by the user; `{$and: [...]}` if several stages were merged.
         spec: DocBuf,
         /// Normalised.
         filter: Arc<MatchExpression>,
     },
     /// `$sort`.
     Sort {
-        /// By what.
+        /// The sort order.
         pattern: SortPattern,
-        /// How many of the first are enough; `None` is all.
+        /// Number of documents to return; `None` returns all.
         limit: Option<u64>,
-        /// What of the documents it keeps while it waits for the last one: what later stages read.
-        /// `None` is all.
+        /// The fields to buffer: those that later stages read. `None` buffers whole documents.
         keeps: Option<Arc<ProjectionExec>>,
     },
     /// `$skip`.
@@ -155,18 +156,18 @@ pub enum Stage {
     Limit(u64),
     /// `$project`, `$addFields`, `$set`, `$unset`.
     Project {
-        /// The name it was written with.
+        /// The name under which the user wrote it.
         name: &'static str,
-        /// As written.
+        /// The operand as specified by the user.
         spec: Value,
-        /// What it does.
+        /// The parsed projection.
         projection: Arc<ProjectionExec>,
     },
     /// `$replaceRoot`, `$replaceWith`.
     ReplaceRoot {
-        /// As written, `{newRoot: ...}`.
+        /// The operand in the form `{newRoot: ...}`.
         spec: DocBuf,
-        /// Gives a document.
+        /// Evaluates to a document.
         expression: Arc<Expression>,
     },
     /// `$group`.
@@ -177,7 +178,7 @@ pub enum Stage {
     Other(Arc<dyn PipelineStage>),
 }
 
-/// Every accumulator of `$group`, for lists of what there is.
+/// The names of all accumulators of `$group`, for generated documentation.
 pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
     accumulator::TABLE
         .iter()
@@ -186,8 +187,8 @@ pub fn accumulator_names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Pipeline {
-    /// Whether every stage turns one document into one, so that the pipeline can be an update.
-    /// The name of the first that does not, otherwise.
+    /// The name of the first stage that is not allowed in an update, because it does not convert
+    /// one document to exactly one; `None` if there is no such stage.
     pub fn first_stage_not_for_updates(&self) -> Option<&'static str> {
         match &self.source {
             PipelineSource::Collection => {}
@@ -202,8 +203,8 @@ impl Pipeline {
             .or(self.sink.as_ref().map(PipelineSink::name))
     }
 
-    /// Passes one document through stages that turn one into one; others are passed over.
-    /// Errors: those of expressions.
+    /// Applies the stages that convert one document to one; ignores other stages. Errors: those of
+    /// expressions.
     pub fn transform(&self, doc: RawDoc<'_>) -> Result<DocBuf> {
         let mut current = doc.to_buf();
         for stage in &self.stages {
@@ -214,7 +215,7 @@ impl Pipeline {
         Ok(current)
     }
 
-    /// Names of other collections that the stages read, also those of pipelines within.
+    /// Names of other collections that the stages and their sub-pipelines read.
     pub fn foreign_collections(&self) -> Vec<String> {
         let mut found = Vec::new();
         for stage in &self.stages {
@@ -321,7 +322,7 @@ impl Stage {
         out.finish()
     }
 
-    /// The one document that one becomes; `None` for stages that are not like that.
+    /// The converted document; `None` for stages that do not convert one document to exactly one.
     fn transform(&self, doc: RawDoc<'_>) -> Result<Option<DocBuf>> {
         match self {
             Stage::Project { projection, .. } => projection.apply(doc).map(Some),

@@ -1,4 +1,4 @@
-//! From BSON to stages.
+//! Parses BSON to stages.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::unwind::Unwind;
 use super::{Pipeline, PipelineSource, STAGES_MAX, SUB_PIPELINE_DEPTH_MAX, Stage, score};
 use super::{sources, stages};
 
-/// Parses the operand of one stage; some stages are short for several.
+/// Parses the operand of one stage; some stages are shorthand for several.
 type Parse = fn(RawValue<'_>, &StageContext<'_>) -> Result<ParsedStage>;
 
 /// Every stage, by name.
@@ -61,7 +61,7 @@ pub(super) static TABLE: &[(&str, Parse)] = &[
     (stages::vector_search::NAME, stages::vector_search::parse),
 ];
 
-/// Every stage that users write, for lists of what there is.
+/// The names of all stages for users, for generated documentation.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
     let names = TABLE.iter().map(|(name, _)| *name);
     let names = names.filter(|name| !name.starts_with("$_internal"));
@@ -71,8 +71,9 @@ pub fn stage_names() -> impl Iterator<Item = &'static str> {
 impl Pipeline {
     /// Parses the array of stages.
     ///
-    /// Errors: TypeMismatch for an element that is no document, 40323 for one that has not
-    /// exactly one field, 40324 for an unknown stage, 7749501 for too many, and what stages refuse.
+    /// Errors: TypeMismatch for an element that is not a document, 40323 for one that does not have
+    /// exactly one field, 40324 for an unknown stage, 7749501 for too many stages, and those of the
+    /// stages.
     pub fn parse(stages: RawArray<'_>, context: &ParseContext) -> Result<Pipeline> {
         Pipeline::parse_over(stages, context, None)
     }
@@ -96,8 +97,8 @@ impl Pipeline {
         Pipeline::parse_in(stages, &context)
     }
 
-    /// Parses the pipeline that a stage of name `within` has in its operand.
-    /// Errors: as [`Pipeline::parse`]; too many pipelines within each other (232).
+    /// Parses a pipeline in the operand of the stage `within`. Errors: as [`Pipeline::parse`]; 232
+    /// if pipelines are nested too deeply.
     pub fn parse_sub(
         stages: RawArray<'_>,
         within: &'static str,
@@ -116,7 +117,7 @@ impl Pipeline {
             depth,
             place: PipelinePlace::Within(within),
             in_facet: context.in_facet || within == "$facet",
-            // A facet reads what its pipeline reads; other stages name a collection.
+            // A facet has the target of its pipeline; other stages name a collection.
             target: match within {
                 "$facet" => context.target,
                 _ => Some(PipelineTarget::Collection),
@@ -168,7 +169,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Appends a stage. Errors: it must be first, or the one before it last.
+    /// Appends a stage. Errors: the stage must be first, or the previous stage must be last.
     fn add(
         &mut self,
         name: &str,
@@ -195,8 +196,8 @@ impl Pipeline {
     }
 }
 
-/// The error for a source that follows other stages. A pipeline over a database is refused for its
-/// first stage instead, if that reads a collection.
+/// The error for a source that follows other stages. For a pipeline over a database whose first
+/// stage reads a collection, the error is that of the first stage instead.
 fn not_first(name: &str, pipeline: &Pipeline, context: &StageContext<'_>) -> Error {
     let over_database = context.target.is_some_and(PipelineTarget::is_database);
     match (&pipeline.source, pipeline.stages.first()) {
@@ -233,7 +234,7 @@ fn not_a_stage(found: RawValue<'_>, place: PipelinePlace) -> Error {
     }
 }
 
-/// Stages that MongoDB has and this does not, yet: the message can say more.
+/// Stages that MongoDB supports and sheaf does not support yet: their error message says so.
 const ABSENT: &[&str] = &[
     "$changeStream",
     "$changeStreamSplitLargeEvent",
@@ -345,8 +346,7 @@ fn sort(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> 
     Ok(Stage::sort(sort_pattern(value)?.with_collator(context.parse.collator().cloned())).into())
 }
 
-/// A count of documents.
-/// Errors (`code`): no number, a fraction, below zero.
+/// A count of documents. Errors (`code`): it is not a number, has a fraction, or is negative.
 fn count_of(name: &str, value: RawValue<'_>, code: i32) -> Result<u64> {
     let refuse = |what: &str| {
         Err(location(
@@ -384,7 +384,7 @@ fn project(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStag
     project_stage(value, context).map(ParsedStage::from)
 }
 
-/// `$project`, for stages that are short for one.
+/// A `$project` stage, for stages that are shorthand for one.
 pub(super) fn project_stage(value: RawValue<'_>, context: &StageContext<'_>) -> Result<Stage> {
     let RawValue::Document(spec) = value else {
         return Err(location(
@@ -495,7 +495,7 @@ fn root_of(_: &str, root: RawValue<'_>, context: &StageContext<'_>) -> Result<Pa
     .into())
 }
 
-/// `{$count: "n"}` is a `$group` that counts and a `$project` without `_id`.
+/// `{$count: "n"}`: parsed to a `$group` that counts and a `$project` that removes `_id`.
 fn count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let field = match value {
         RawValue::String("") => return Err(location(40157, "the count field must not be empty")),
@@ -537,7 +537,7 @@ fn count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage>
     ]))
 }
 
-/// `{$sortByCount: e}` groups by e, counts, and sorts by the count.
+/// `{$sortByCount: e}`: parsed to a `$group` by e that counts, and a `$sort` by the count.
 fn sort_by_count(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let refused = match value {
         RawValue::String(text) if text.starts_with('$') => None,

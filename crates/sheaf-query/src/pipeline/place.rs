@@ -1,4 +1,4 @@
-//! Where a stage may be: in which pipeline, and over what the command runs.
+//! The places where a stage is allowed: in which pipeline, and over which target.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 
@@ -15,7 +15,7 @@ pub enum PipelinePlace {
     Within(&'static str),
 }
 
-/// What a pipeline runs over, as far as it decides which first stages are allowed.
+/// What a pipeline runs over, which determines the allowed first stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PipelineTarget {
     /// A collection or view.
@@ -29,13 +29,13 @@ pub enum PipelineTarget {
 }
 
 impl PipelineTarget {
-    /// Whether it is a database.
+    /// Whether the target is a database.
     pub(super) fn is_database(self) -> bool {
         matches!(self, PipelineTarget::Database | PipelineTarget::Admin)
     }
 }
 
-/// Stages that cannot be within `$facet`, also not in a pipeline within one.
+/// Stages that are not allowed within `$facet`, nor in pipelines nested in it.
 const NOT_IN_FACET: &[&str] = &[
     "$changeStream",
     "$changeStreamSplitLargeEvent",
@@ -57,7 +57,7 @@ const NOT_IN_FACET: &[&str] = &[
 pub(super) struct Place {
     pub(super) pipeline: PipelinePlace,
     pub(super) in_facet: bool,
-    /// `None` if it is not known: a view, or the pipeline of an update.
+    /// `None` if unknown: a view, or the pipeline of an update.
     pub(super) target: Option<PipelineTarget>,
 }
 
@@ -86,7 +86,7 @@ impl Place {
                 Err(refused(51047))
             }
             ("$unionWith", "$out" | "$merge") => Err(refused(31441)),
-            // Documents of a pipeline within a facet may be made up.
+            // `$documents` is allowed in a pipeline that is nested in a facet.
             _ if self.in_facet && not_in_facet && name != "$documents" => {
                 Err(not_within_facet(name))
             }

@@ -1,14 +1,18 @@
-//! `{$meta: "vectorSearchScore"}`: the score of `$vectorSearch`, on its way through a pipeline.
+//! `{$meta: "vectorSearchScore"}`: how the score of `$vectorSearch` passes through a pipeline.
 //!
-//! Stages pass documents and nothing beside them. So where a pipeline asks for the score, the source gives it as
-//! a last field of a name that nobody writes, stages that make documents anew are told to keep it as long as a
-//! later one asks, and whoever runs the pipeline takes it away from the results:
+//! Stages pass documents without metadata. If a stage reads the score, the source therefore appends
+//! it to each document as a field with a reserved name ([`SCORE_FIELD`]), stages that build new
+//! documents before the last such stage keep the field, and the caller that runs the pipeline
+//! removes it from the results:
 //!
 //! ```text
-//!   $vectorSearch ─ {a, b, ⟨score⟩} ─> $project {a: 1, ⟨score⟩: 1} ─> $sort ⟨score⟩: -1 ─> {a, ⟨score⟩} ─ strip ─> {a}
+//!   $vectorSearch      {a, b, score}
+//!   $project {a: 1}    {a, score}       the projection also keeps the score
+//!   $sort by $meta     {a, score}       sorts by the field
+//!   strip              {a}              the result
 //! ```
 //!
-//! Stages that make one document of many ($group) lose it, as they lose everything that they are not told to keep.
+//! Stages that combine several documents, such as `$group`, drop the score.
 
 use std::sync::Arc;
 
@@ -22,17 +26,20 @@ use super::Stage;
 
 pub use crate::metadata::{META_NAME, SCORE_FIELD};
 
-/// Documents are not nested deeper than the server allows; what is, is left as it is.
+/// Maximum nesting depth at which scores are removed, which exceeds that of any valid document;
+/// deeper levels are unchanged.
 const STRIP_DEPTH_MAX: usize = 250;
 
-/// Whether a stage asks for the score, or seems to.
+/// Whether a stage may read the score. May return a false positive: any `vectorSearchScore` in the
+/// bytes of the operand counts.
 fn asks(stage: &Stage) -> bool {
     let spec = stage.serialize();
     let name = META_NAME.as_bytes();
     spec.as_bytes().windows(name.len()).any(|w| w == name)
 }
 
-/// Makes the stages keep the score as long as one asks for it. Gives whether any does.
+/// Changes the stages before the last one that reads the score to keep it. Returns whether any
+/// stage reads it. Errors: those of parsing the changed operands.
 pub(super) fn carry(stages: &mut [Stage], scope: &VariableScope) -> Result<bool> {
     let Some(last) = stages.iter().rposition(asks) else {
         return Ok(false);
@@ -63,7 +70,8 @@ pub(super) fn carry(stages: &mut [Stage], scope: &VariableScope) -> Result<bool>
     Ok(true)
 }
 
-/// The operand of a `$sort` with `{$meta: "vectorSearchScore"}` as the field it means, greatest first.
+/// The operand of a `$sort` with each `{$meta: "vectorSearchScore"}` replaced by a descending sort
+/// on the score field.
 pub(super) fn sort_by_score(spec: RawDoc<'_>) -> DocBuf {
     let is_score = |value: RawValue<'_>| {
         let name = value.as_document().and_then(|doc| doc.get("$meta"));
@@ -79,14 +87,14 @@ pub(super) fn sort_by_score(spec: RawDoc<'_>) -> DocBuf {
     out.finish()
 }
 
-/// A document with its score as the last field.
+/// The document with its score appended as the last field.
 pub fn with_score(doc: RawDoc<'_>, score: f64) -> DocBuf {
     let mut out = DocBuilder::from_doc(doc);
     out.append(SCORE_FIELD, score);
     out.finish()
 }
 
-/// A result without the scores that it still carries; `None`: it carries none.
+/// The result with all score fields removed, at any depth; `None` if it has none.
 pub fn strip(doc: RawDoc<'_>) -> Option<DocBuf> {
     let name = SCORE_FIELD.as_bytes();
     let carries = |bytes: &[u8]| bytes.windows(name.len()).any(|w| w == name);

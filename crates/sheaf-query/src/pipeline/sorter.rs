@@ -1,8 +1,8 @@
 //! `$sort` in a pipeline: sorts all documents, or the first `limit` of them.
 //!
 //! ```text
-//!   small limit    a heap whose top is the last of the best so far
-//!   otherwise      chunks of some thousands, each sorted when it is full; merged at the end
+//!   small limit    a heap with the worst of the kept documents on top
+//!   otherwise      chunks of a few thousand, each sorted when full; merged at the end
 //!   memory full    the merged chunks are one run on disk; the runs are merged at the end
 //! ```
 //!
@@ -78,7 +78,7 @@ impl PartialOrd for Entry {
 }
 
 impl Sorter {
-    /// `keeps`: what of the documents is held and returned; `None` is all.
+    /// `keeps`: the fields that are buffered and returned; `None` keeps whole documents.
     pub(super) fn new(
         pattern: &SortPattern,
         limit: Option<u64>,

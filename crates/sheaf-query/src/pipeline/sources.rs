@@ -1,5 +1,5 @@
-//! First stages whose documents the caller generates from its own state: what they need, and the
-//! checks of their operands. The caller reads an operand that has passed these checks.
+//! First stages whose documents the caller generates from its own state: their targets, and the
+//! validation of their operands. The caller receives only validated operands.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawDoc, RawElement, RawValue};
@@ -11,7 +11,7 @@ use super::operand::{Operand, duplicate_field, unknown_field, wrong_type};
 /// `$listClusterCatalog`.
 pub const LIST_CLUSTER_CATALOG: &str = "$listClusterCatalog";
 
-/// What a pipeline that begins with the stage must run over.
+/// The target over which a pipeline that begins with the stage must run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// A collection, or a view where the stage accepts one.
@@ -22,11 +22,11 @@ pub(crate) enum Needs {
     Database,
     /// The database `admin`.
     Admin,
-    /// Nothing in particular.
+    /// Any target.
     Nothing,
 }
 
-/// One such stage.
+/// One of these stages.
 pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
@@ -92,12 +92,12 @@ static SOURCES: &[Source] = &[
     },
 ];
 
-/// The stage of this name.
+/// The stage with this name; `None` if there is none.
 pub(crate) fn find(name: &str) -> Option<&'static Source> {
     SOURCES.iter().find(|source| source.name == name)
 }
 
-/// The names of all of them.
+/// The names of all these stages.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|source| source.name)
 }
@@ -130,7 +130,7 @@ fn index_stats(spec: RawDoc<'_>) -> Result<()> {
     }
 }
 
-/// A field that must be true or false; unlike elsewhere, null is neither.
+/// A field that must be a boolean; unlike in other operands, null is an error.
 fn strict_boolean(path: &str, element: &RawElement<'_>) -> Result<bool> {
     match element.value() {
         RawValue::Boolean(is) => Ok(is),

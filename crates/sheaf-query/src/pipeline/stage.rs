@@ -37,7 +37,7 @@ pub struct StageContext<'c> {
     pub depth: usize,
     /// The place of the pipeline.
     pub place: PipelinePlace,
-    /// Whether it is within a `$facet`, directly or not.
+    /// Whether the pipeline is within a `$facet`, directly or indirectly.
     pub in_facet: bool,
     /// What the pipeline runs over, if known.
     pub target: Option<PipelineTarget>,
@@ -81,10 +81,10 @@ pub trait PipelineStage: Debug + Send + Sync {
     /// The stage's name: `$group`, ...
     fn name(&self) -> &'static str;
 
-    /// Its operand, for explain and for views.
+    /// The stage's operand, for explain and for views.
     fn operand(&self) -> Value;
 
-    /// Adds the paths of its input that it reads; returns what it passes on.
+    /// Adds the input paths that the stage reads; returns what it passes on.
     fn add_dependencies(&self, found: &mut Dependencies) -> Passes;
 
     /// Whether a `$match` that only reads these paths may move before this stage.
@@ -118,17 +118,17 @@ pub trait PipelineStage: Debug + Send + Sync {
         None
     }
 
-    /// Visits the names of other collections that it reads.
+    /// Visits the names of other collections that the stage reads.
     fn for_each_foreign(&self, visit: &mut dyn FnMut(&str)) {
         let _ = visit;
     }
 
-    /// The pipeline whose documents it adds to its input (`$unionWith`), for explain.
+    /// The pipeline whose documents the stage appends to its input (`$unionWith`), for explain.
     fn other_input(&self) -> Option<OtherInput> {
         None
     }
 
-    /// The stage with its sub-pipelines optimised; `None` if it has none.
+    /// The stage with its sub-pipelines optimised; `None` if there are none.
     fn optimized(&self) -> Option<Stage> {
         None
     }

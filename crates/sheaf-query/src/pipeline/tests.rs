@@ -1,14 +1,14 @@
 //! Runs the scripts in `testdata/pipeline`.
 //!
 //! ```text
-//!   docs [{a: 1}, {a: 2}]      what the collection holds, for the lines that follow
-//!   run [{$match: {a: 1}}]     a pipeline; below it the documents it gives
-//!   optimize [...]             a pipeline; below it what the find layer does, and what is left
+//!   docs [{a: 1}, {a: 2}]      the documents of the collection, for the following lines
+//!   run [{$match: {a: 1}}]     a pipeline, followed by its results
+//!   optimize [...]             a pipeline, followed by its prefix and the remaining stages
 //!   refuse [...]               the error of parsing
 //! ```
 //!
-//! `run` also runs the optimised form, the prefix done naively, and wants the
-//! same documents. Answers are rewritten by `UPDATE_EXPECT=1`.
+//! `run` also runs the optimised form with a naive find layer, and compares the results.
+//! `UPDATE_EXPECT=1` rewrites the answers.
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::typed;
@@ -49,7 +49,7 @@ fn documents(text: &str) -> Vec<DocBuf> {
         .collect()
 }
 
-/// What the stages give: done together where that is cheaper, and each by itself, which must be the same.
+/// The results of the stages; asserts that they are the same with and without fused stages.
 fn executed(stages: &[Stage], docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
     let together = all(PipelineExec::new(stages), docs.clone());
     let apart = all(PipelineExec::explained(stages), docs);
@@ -71,7 +71,7 @@ fn all(mut exec: PipelineExec, docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
     Ok(out)
 }
 
-/// What the find layer would give, done as plainly as possible.
+/// The results of the find layer, computed naively.
 pub(super) fn find(
     prefix: &CursorPrefix,
     docs: &[DocBuf],
@@ -214,7 +214,7 @@ macro_rules! scripts {
 
 scripts! { stages group bucket bucket_auto densify fill window unwind optimize refused scenarios }
 
-/// Counts what is asked of it.
+/// A source that counts the documents it has returned.
 struct Counting {
     given: usize,
     total: usize,
@@ -273,14 +273,14 @@ fn results_come_as_soon_as_they_are_known() {
 
 #[test]
 fn one_document_is_unwound_step_by_step() {
-    // 20,000 elements beside 1 MB: together their outputs would take 20 GB.
+    // 20,000 elements in a document of 1 MB: all outputs together would take 20 GB.
     let doc = doc! {"a": (0..20_000).collect::<Vec<i32>>(), "s": "x".repeat(1 << 20)};
     let mut exec = PipelineExec::new(
         &parsed("[{$unwind: '$a'}, {$group: {_id: null, n: {$sum: '$a'}}}]")
             .unwrap()
             .stages,
     );
-    // A few hundred are enough to see that none waits: the rest is cut off by a limit.
+    // A few outputs are enough to show that none is buffered; a limit cuts off the others.
     let mut few = PipelineExec::new(&parsed("[{$unwind: '$a'}, {$limit: 100}]").unwrap().stages);
     let mut source = Documents::from(vec![doc]);
     let mut count = 0;
@@ -318,7 +318,7 @@ fn blocking_stages_hold_no_more_than_they_may() {
         let error = exec
             .next(&mut Endless(DocBuf::new(), 0), &Isolated)
             .unwrap_err();
-        // One array that is too large for a group is too large on disk as well.
+        // A single array that exceeds the memory limit cannot be spilled.
         let expected = match text.contains("$$ROOT") {
             true => ErrorCode::EXCEEDED_MEMORY_LIMIT,
             false => ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
@@ -345,7 +345,7 @@ fn a_sort_that_keeps_a_few_holds_no_more() {
         limit: Some(2),
         keeps: None,
     }];
-    // 200 MB pass, 2 MB stay.
+    // 200 MB are read, 2 MB are kept.
     let mut exec = PipelineExec::new(&stages);
     let mut source = Large(DocBuf::new(), 0);
     let mut found = Vec::new();
@@ -365,7 +365,7 @@ fn a_blocking_stage_holds_only_what_later_stages_read() {
             Ok((self.1 <= 100).then(|| self.0.as_raw()))
         }
     }
-    // 200 MB of documents pass, which no stage may hold.
+    // No stage may buffer the 200 MB of documents that are read.
     for (stages, expected) in [
         (
             "[{$unwind: '$a'}, {$sort: {a: 1}}, {$group: {_id: null, n: {$first: '$a'}}}]",

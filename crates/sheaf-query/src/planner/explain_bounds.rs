@@ -16,8 +16,8 @@ use super::index_entry::IndexEntry;
 /// Maximum size of the intervals of one scan, in bytes; an explain must fit into a reply.
 const BYTES_MAX: usize = 1 << 20;
 
-/// `indexBounds` of a COUNT_SCAN: the two ends of its one range, as documents. Bounds that are not one
-/// range are shown as those of other scans.
+/// `indexBounds` of a COUNT_SCAN: the two ends of its one range, as documents. Bounds that are not
+/// one range are shown as those of other scans.
 ///
 /// ```text
 ///   {a: ["[1, 1]"], b: ["(5, inf.0]"], c: ["[MinKey, MaxKey]"]}

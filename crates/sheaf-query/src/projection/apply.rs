@@ -78,7 +78,7 @@ fn include(
     // Once all are found, the rest of the document is skipped.
     let mut wanted = node.fields.len();
     let mut seen: SmallVec<[u64; 1]> = smallvec![0; node.fields.len().div_ceil(64)];
-    // The arrays that `$elemMatch` looks at, by the place of their field.
+    // The arrays that `$elemMatch` tests, by the position of their field.
     let mut arrays: Vec<(usize, RawArray<'_>)> = Vec::new();
     for element in doc.iter() {
         if wanted == 0 {
@@ -87,7 +87,7 @@ fn include(
         let Some(at) = node.place(element.key_bytes()) else {
             continue;
         };
-        // Of two fields with the same name, the first counts.
+        // If two fields have the same name, the first one is used.
         if seen[at / 64] >> (at % 64) & 1 == 1 {
             continue;
         }

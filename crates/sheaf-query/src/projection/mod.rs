@@ -118,7 +118,7 @@ impl Node {
         self.fields.get(self.place(name)?)
     }
 
-    /// Where the field of this name is.
+    /// The position of the field with this name.
     fn place(&self, name: &[u8]) -> Option<usize> {
         self.names.find(name)
     }
@@ -172,7 +172,7 @@ impl Projection {
         found.paths.iter().map(parse).collect()
     }
 
-    /// As [`Projection::required_paths`], as a set.
+    /// Like [`Projection::required_paths`], as a set.
     pub fn dependencies(&self) -> Option<Dependencies> {
         if self.kind == Kind::Exclusion {
             return None;

@@ -3,7 +3,7 @@
 //! The first field other than `_id` that is kept or dropped decides between inclusion and
 //! exclusion; the others must agree. Without such a field, `$elemMatch`, `.$` and computed fields
 //! make an inclusion, `$slice` and `$meta` alone make an exclusion, and a projection of `_id` alone
-//! is what its value says.
+//! is an inclusion or exclusion according to its value.
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::shell;
@@ -26,14 +26,14 @@ fn location(code: i32, message: impl Into<String>) -> Error {
 /// Errors: 31249 and 31250 for colliding paths, 31253 and 31254 for a mix of inclusion and
 /// exclusion, 31252 and 31310 for a computed field in an exclusion, 31274 and 31275 for an invalid
 /// `$elemMatch`, 28667 and 28724 for an invalid `$slice`, 31394, 31395, 31276, 31255 and 31271 for
-/// an invalid positional operator (31308 for its value), 51270 for an empty sub-projection, 40352, 40353, 15998 and 16410
-/// for invalid paths.
+/// an invalid positional operator (31308 for its value), 51270 for an empty sub-projection, 40352,
+/// 40353, 15998 and 16410 for invalid paths.
 pub fn parse(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
     parse_as(None, spec, context)
 }
 
-/// As [`parse`], for a pipeline's `$project`: unnamed fields are dropped, even if all named fields
-/// are `$meta`. Errors: as [`parse`].
+/// Like [`parse`], for a pipeline's `$project`: unnamed fields are dropped, even if all named
+/// fields are `$meta`. Errors: as [`parse`].
 pub fn parse_inclusion(spec: RawDoc<'_>, context: &ParseContext) -> Result<Projection, Error> {
     parse_as(Some(Kind::Inclusion), spec, context)
 }
@@ -157,7 +157,7 @@ impl Parser<'_> {
         };
         only_field(path, doc)?;
         match (first.key(), first.value()) {
-            // With a positional operator, `$slice` is only the expression of that name.
+            // With a positional operator, `$slice` can only be the expression operator.
             ("$slice", argument) => {
                 match find_slice(argument).filter(|_| self.positional.is_none()) {
                     Some(slice) => {
@@ -176,7 +176,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A `$slice` that is not in find's syntax is the expression of that name.
+    /// Parses a `$slice` that is not in find's syntax as the expression operator.
     fn slice_expression(
         &mut self,
         path: &str,
@@ -202,7 +202,7 @@ impl Parser<'_> {
                 ),
             ));
         }
-        // The expression's first operand is an array, which a constant number is not.
+        // The expression requires an array as its first operand, so a constant number is an error.
         let is_null = |v: RawValue<'_>| matches!(v, RawValue::Null | RawValue::Undefined);
         if let RawValue::Array(array) = argument
             && !array.iter().any(is_null)
@@ -405,7 +405,7 @@ impl Parser<'_> {
     }
 }
 
-/// The error of the one that follows the other.
+/// The error for a positional operator together with `$elemMatch`; the code depends on their order.
 fn positional_and_elem_match(code: i32) -> Error {
     location(code, "Cannot specify positional operator and $elemMatch.")
 }

@@ -17,7 +17,7 @@ pub(super) fn append(key: &str, value: RawValue<'_>, out: &mut DocBuilder) {
 }
 
 fn append_list(key: &str, list: RawArray<'_>, out: &mut DocBuilder) {
-    // The number of constants in a list is no part of a shape.
+    // The number of constants in a list is not part of the shape.
     if list.iter().all(is_constant) {
         return literal::append(key, RawValue::Array(list), out);
     }
@@ -43,7 +43,7 @@ fn append_document(key: &str, doc: RawDoc<'_>, out: &mut DocBuilder) {
             out.begin_document(key);
             for element in doc.iter() {
                 match element.value() {
-                    // Names of variables and fields, where a string is no value.
+                    // In these places a string is the name of a variable or field, not a constant.
                     RawValue::String(name) if is_name(element.key()) => {
                         out.append(element.key(), name);
                     }
@@ -55,12 +55,12 @@ fn append_document(key: &str, doc: RawDoc<'_>, out: &mut DocBuilder) {
     }
 }
 
-/// Whether a string in this place is a name.
+/// Whether a string under this key is a name.
 fn is_name(key: &str) -> bool {
     matches!(key, "as" | "field" | "$getField" | "$meta" | "unit")
 }
 
-/// Appends a projection: which fields, and the expressions that compute some.
+/// Appends a projection: its fields, and the expressions of computed fields.
 pub(super) fn append_projection(key: &str, projection: RawDoc<'_>, out: &mut DocBuilder) {
     out.begin_document(key);
     for element in projection.iter() {

@@ -1,13 +1,13 @@
-//! The shape of a filter: paths and operators, constants as their types.
+//! The shape of a filter: paths and operators, with constants replaced by their types.
 //!
-//! Equality is written as `$eq`, several predicates as one `$and`, so that the ways to write the
-//! same filter have one shape.
+//! Equality is written as `$eq`, and several predicates as one `$and`, so that different notations
+//! of a filter have the same shape.
 
 use sheaf_bson::{DocBuilder, RawDoc, RawElement, RawValue};
 
 use super::{expression, literal};
 
-/// Appends the predicates of a filter to the document that is open.
+/// Appends the predicates of a filter to the open document.
 pub(super) fn append(filter: RawDoc<'_>, out: &mut DocBuilder) {
     if filter.iter().map(predicates).sum::<usize>() == 1 {
         for element in filter.iter() {
@@ -25,7 +25,7 @@ pub(super) fn append(filter: RawDoc<'_>, out: &mut DocBuilder) {
     out.end();
 }
 
-/// How many predicates an element of a filter is.
+/// Number of predicates in an element of a filter.
 fn predicates(element: RawElement<'_>) -> usize {
     match (element.key(), element.value()) {
         ("$comment", _) => 0,
@@ -36,14 +36,14 @@ fn predicates(element: RawElement<'_>) -> usize {
     }
 }
 
-/// Whether a path's operand holds operators. A DBRef is a constant.
+/// Whether the operand of a path contains operators. A DBRef is a constant.
 fn has_operators(doc: RawDoc<'_>) -> bool {
     doc.first().is_some_and(|first| {
         first.key().starts_with('$') && !matches!(first.key(), "$ref" | "$id" | "$db")
     })
 }
 
-/// Appends an element's predicates, each as a document of its own if `in_array`.
+/// Appends the predicates of an element, each as a separate document if `in_array`.
 fn append_element(element: RawElement<'_>, in_array: bool, out: &mut DocBuilder) {
     let mut each = |write: &dyn Fn(&mut DocBuilder)| {
         if in_array {
@@ -83,7 +83,7 @@ fn append_element(element: RawElement<'_>, in_array: bool, out: &mut DocBuilder)
     }
 }
 
-/// `$and`, `$expr` and the like, which stand where paths do.
+/// Appends a top-level operator: `$and`, `$expr`, ...
 fn append_logical(name: &str, value: RawValue<'_>, out: &mut DocBuilder) {
     match (name, value) {
         ("$and" | "$or" | "$nor", RawValue::Array(filters)) => {
@@ -100,7 +100,7 @@ fn append_logical(name: &str, value: RawValue<'_>, out: &mut DocBuilder) {
     }
 }
 
-/// An equality, or a pattern.
+/// Appends an equality or a regular expression.
 fn append_equality(value: RawValue<'_>, out: &mut DocBuilder) {
     match value {
         RawValue::Regex { options, .. } => {
@@ -155,7 +155,7 @@ fn append_operator(operator: RawElement<'_>, out: &mut DocBuilder) {
         ("$regex", _) => {
             out.append("$regex", "?string");
         }
-        // Which types are asked for is part of the question, not a value of it.
+        // The requested types are part of the shape, not constants.
         ("$type", value) => {
             out.append("$type", value);
         }
@@ -163,7 +163,7 @@ fn append_operator(operator: RawElement<'_>, out: &mut DocBuilder) {
     }
 }
 
-/// Whether an `$elemMatch` is about values (`{$gt: 1}`) and not about documents.
+/// Whether an `$elemMatch` tests values (`{$gt: 1}`) rather than documents.
 fn is_of_values(operand: RawDoc<'_>) -> bool {
     has_operators(operand)
         && operand

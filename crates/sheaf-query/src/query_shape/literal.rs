@@ -1,4 +1,4 @@
-//! What a constant leaves in a shape: its type.
+//! Constants in a shape: each is replaced by its type.
 //!
 //! ```text
 //!   5, 2.5             "?number"          []           "[]"

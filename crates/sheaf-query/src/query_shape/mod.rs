@@ -1,5 +1,5 @@
-//! Shapes of whole commands: what a find, an aggregate or a distinct has in common with those that
-//! differ from it in constants only.
+//! Shapes of find, aggregate and distinct commands: commands that differ only in constants have the
+//! same shape.
 //!
 //! ```text
 //!   find: "c", filter: {a: 5, b: {$in: [1, 2]}}, limit: 3
@@ -7,10 +7,9 @@
 //!      filter: {$and: [{a: {$eq: "?number"}}, {b: {$in: "?array<?number>"}}]}, limit: "?number"}
 //! ```
 //!
-//! The shape is made of the command as it was sent, not of its plan: unlike
-//! [`shape`](crate::shape), which contains what decides about plans, it contains every stage of a
-//! pipeline and the namespace. Its SHA-256 is `queryShapeHash` in explain, the log, the profiler
-//! and query settings.
+//! The shape is derived from the command as sent: unlike [`shape`](crate::shape), which only
+//! contains what affects planning, it contains every stage of a pipeline and the namespace. Its
+//! SHA-256 is `queryShapeHash` in explain, the log, the profiler and query settings.
 //!
 //! Invariant: time and memory are linear in the size of the command, whose nesting is bounded.
 
@@ -27,10 +26,10 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
-/// The namespace's collection of a pipeline over no collection.
+/// The collection name in the namespace of a pipeline without a collection.
 const COLLECTIONLESS: &str = "$cmd.aggregate";
 
-/// What a command's field holds.
+/// The content of a command's field.
 #[derive(Clone, Copy)]
 enum Field {
     Filter,
@@ -43,13 +42,13 @@ enum Field {
     Literal,
     /// Constants by field name: the bounds `min` and `max`.
     Literals,
-    /// Part of the shape as it is.
+    /// Part of the shape, unchanged.
     Kept,
     /// Part of the shape if true.
     Flag,
 }
 
-/// The parts of a command's shape, in their order.
+/// The fields of a command's shape, in order.
 fn fields(command: &str) -> Option<&'static [(&'static str, Field)]> {
     Some(match command {
         "find" => &[
@@ -75,7 +74,7 @@ fn fields(command: &str) -> Option<&'static [(&'static str, Field)]> {
     })
 }
 
-/// The shape of a command on database `db`; `None` if the command is none of find, aggregate and
+/// The shape of a command on database `db`; `None` if the command is not find, aggregate or
 /// distinct.
 pub fn of_command(command: RawDoc<'_>, db: &str) -> Option<DocBuf> {
     let first = command.first()?;
@@ -116,7 +115,7 @@ fn append_fields(command: RawDoc<'_>, parts: &[(&'static str, Field)], out: &mut
         let Some(value) = command.get(name) else {
             continue;
         };
-        // Null means absent, in commands as in their shapes.
+        // In commands, null counts as absent.
         if !matches!(value, RawValue::Null | RawValue::Undefined) {
             append_field(name, *field, value, out);
         }

@@ -1,11 +1,11 @@
-//! The shape of a pipeline: each stage by a table of what its operand holds.
+//! The shape of a pipeline. A table describes the operand of each stage.
 
 use sheaf_bson::{DocBuilder, RawArray, RawDoc, RawValue};
 
 use super::{expression, filter, literal};
 
-/// What an operand, or a field of one, holds. A string in place of a structure is a name, and part
-/// of the shape.
+/// The content of an operand, or of a field of one. A string in place of a structure is a name, and
+/// part of the shape.
 #[derive(Clone, Copy)]
 enum Operand {
     Kept,
@@ -19,7 +19,7 @@ enum Operand {
     Pipeline,
     /// A pipeline for each field.
     Pipelines,
-    /// Fields by name; those without a row are constants.
+    /// Fields by name; fields that are not listed are constants.
     Fields(&'static [(&'static str, Operand)]),
     /// A document for each field.
     Each(&'static [(&'static str, Operand)]),
@@ -30,8 +30,8 @@ use Operand::{
     Sort,
 };
 
-/// Every stage whose operand does not hold constants alone; short forms under the stage that they
-/// are short for.
+/// Every stage whose operand contains more than constants. An alias has the name of the stage that
+/// it stands for.
 static TABLE: &[(&str, &str, Operand)] = &[
     ("$addFields", "$addFields", Expressions),
     ("$bucket", "$bucket", Fields(BUCKET)),
@@ -131,7 +131,7 @@ pub(super) fn append_pipeline(key: &str, stages: RawArray<'_>, out: &mut DocBuil
     out.end();
 }
 
-/// Appends a sort. Numbers count by their sign.
+/// Appends a sort. A number is replaced by its sign.
 pub(super) fn append_sort(key: &str, sort: RawDoc<'_>, out: &mut DocBuilder) {
     out.begin_document(key);
     for element in sort.iter() {

@@ -1,4 +1,4 @@
-//! Which commands have one shape, and what a shape looks like.
+//! Tests which commands have the same shape, and the form of shapes.
 
 use sheaf_bson::json::typed_doc;
 use sheaf_bson::{DocBuf, array, doc};

@@ -1,13 +1,14 @@
-//! `encrypt` and `encryptMetadata`: fields that clients encrypt before they send them.
+//! `encrypt` and `encryptMetadata`: schema keywords for fields that clients encrypt before sending
+//! them.
 //!
 //! ```text
 //!   encrypt: {bsonType: "int", algorithm: ..., keyId: [UUID]}
 //!     passes  BinData(6, 01|02 <key id: 16 bytes> <type of the plain value> <ciphertext>)
-//!   encryptMetadata: {algorithm, keyId}      defaults of the clients for the schemas within
+//!   encryptMetadata: {algorithm, keyId}      defaults for nested schemas, used by clients
 //! ```
 //!
-//! The server tests the subtype, and the type that the payload names; algorithm and key are for
-//! clients, which read the schema, and are only checked.
+//! The server tests the binary subtype, and the type of the plain value in the payload. Algorithm
+//! and key are for clients, which read the schema; the server only validates their syntax.
 
 use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::fields;
@@ -20,17 +21,17 @@ use crate::matcher::TypeSet;
 const ENCRYPTED: u8 = 6;
 /// The kinds of payload of client-side field level encryption: deterministic and random.
 const PAYLOADS: [u8; 2] = [1, 2];
-/// Position of the plain value's type, after the kind and the key's id.
+/// Offset of the plain value's type, after the kind and the key id.
 const TYPE_AT: usize = 17;
 const ALGORITHMS: [&str; 2] = [
     "AEAD_AES_256_CBC_HMAC_SHA_512-Deterministic",
     "AEAD_AES_256_CBC_HMAC_SHA_512-Random",
 ];
 
-/// What an encrypted value must be.
+/// The condition on an encrypted value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encrypted {
-    /// Types of the plain value; `None` is any.
+    /// Types of the plain value; `None` allows any.
     types: Option<TypeSet>,
 }
 
@@ -48,7 +49,7 @@ impl Encrypted {
         Ok(encrypted)
     }
 
-    /// Whether a value is encrypted, and the plain value of one of the types.
+    /// Whether a value is encrypted, and its plain value has one of the types.
     pub(super) fn test(self, value: RawValue<'_>) -> bool {
         let RawValue::Binary {
             subtype: ENCRYPTED,
@@ -98,7 +99,7 @@ fn check_metadata(keyword: &str, element: &RawElement<'_>) -> Result<(), Error> 
     }
 }
 
-/// A JSON pointer to the field that names the key, or the ids of keys.
+/// Checks `keyId`: a JSON pointer to the field that names the key, or an array of key ids.
 fn check_key_id(name: &str, value: RawValue<'_>) -> Result<(), Error> {
     match value {
         RawValue::String(pointer) if pointer.starts_with('/') => Ok(()),

@@ -1,8 +1,8 @@
 //! Sorts in memory without long uninterruptible steps.
 //!
-//! Entries are sorted in chunks of some thousands, each when it is full, which takes a millisecond
-//! or two. The chunks are merged lazily, as entries are requested. An operation can be interrupted
-//! between any two entries, and the first result does not wait for one large sort.
+//! Entries are sorted in chunks of a few thousand, each when it is full, which takes a
+//! millisecond or two. The chunks are merged lazily, as entries are requested. An operation can be
+//! interrupted between any two entries, and the first result does not wait for one large sort.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

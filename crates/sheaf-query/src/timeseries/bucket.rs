@@ -139,7 +139,7 @@ impl Bucket {
         })
     }
 
-    /// Gives the bucket another meta value.
+    /// Replaces the meta value.
     pub(super) fn set_meta(&mut self, meta: Option<Value>) {
         self.meta = meta;
     }
@@ -214,7 +214,7 @@ impl Bucket {
                 },
             };
             let column = &mut self.columns[at].1;
-            // Of two fields with the same name the first counts, as in every field lookup.
+            // If two fields have the same name, the first one is used, as in every field lookup.
             if column.rows() > row {
                 continue;
             }

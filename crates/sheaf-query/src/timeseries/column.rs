@@ -19,8 +19,8 @@
 //! is added by appending its bytes and incrementing the row count of the last block, so existing
 //! rows are not re-encoded.
 //!
-//! Invariant: values are restored with their exact type and bits. Damaged bytes result in an error,
-//! and in nothing worse.
+//! Invariant: values are restored with their exact type and bits. Damaged bytes result in an error
+//! or in wrong values, never in a panic.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, ElementType, ObjectId, RawElement, RawValue};

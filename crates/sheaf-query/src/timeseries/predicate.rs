@@ -278,8 +278,8 @@ pub enum BucketPredicate {
     All(Vec<BucketPredicate>),
     /// At least one condition holds.
     Any(Vec<BucketPredicate>),
-    /// Some value at the path satisfies the comparison. The operand is no document, array, null or
-    /// regular expression.
+    /// Some value at the path satisfies the comparison. The operand is not a document, array, null
+    /// or regular expression.
     Compare(Arc<FieldPath>, ComparisonOp, Arc<Value>),
     /// Nothing is known: every bucket may match.
     Unknown,

@@ -1,7 +1,9 @@
-//! Buckets that a client writes, as a tool does that restores a dump of a bucket collection.
+//! Validates buckets that a client inserts directly, for example when restoring a dump of a bucket
+//! collection.
 //!
-//! Such a bucket may hold anything, while queries rely on what its `control` says. So it is read and
-//! written anew: its measurements decide its extremes, its count and its columns.
+//! Queries rely on the `control` of a bucket, which a client may set to anything. The bucket is
+//! therefore decoded and encoded again: extremes, count and columns are computed from its
+//! measurements.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{RawDoc, RawValue};
@@ -17,9 +19,8 @@ fn invalid(why: &str) -> Error {
     )
 }
 
-/// The bucket that a document describes.
-/// Errors: `DocumentValidationFailure` for a document that is no bucket of a collection with these
-/// options, or whose columns cannot be read.
+/// The bucket that a document describes. Errors: `DocumentValidationFailure` for a document that is
+/// not a bucket of a collection with these options, or whose columns cannot be decoded.
 pub fn restored(doc: RawDoc<'_>, options: &TimeseriesOptions) -> Result<Bucket> {
     check_fields(doc, options)?;
     let unreadable = |e: Error| invalid(e.message());

@@ -335,7 +335,7 @@ fn apply_array(old: RawArray<'_>, diff: RawDoc<'_>) -> Result<ArrayBuf> {
 }
 
 /// Maximum length in bytes of a document or array while a difference is applied. A difference of a
-/// few bytes can ask for an array of any length. Twice the size of a stored document: a difference
+/// few bytes can request an array of any length. Twice the size of a stored document: a difference
 /// that is applied to a later version of its document may make it temporarily too large.
 const APPLIED_BYTES_MAX: usize = 2 * super::DOCUMENT_BYTES_MAX;
 

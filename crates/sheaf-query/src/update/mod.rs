@@ -1,4 +1,4 @@
-//! Updates are parsed once and applied to raw documents.
+//! Updates: parsed once, then applied to raw documents.
 //!
 //! ```text
 //!   update ──parse──> UpdateDriver ──apply(document)──> NoChange | Changed{document, paths}
@@ -50,7 +50,7 @@ pub struct ApplyContext {
     /// The logical time, for `$currentDate` with timestamps, and for zero timestamps of
     /// replacements.
     pub timestamp: Timestamp,
-    /// Whether zero timestamps of replacements are stored as they are.
+    /// Whether zero timestamps of replacements are stored unchanged.
     pub keeps_empty_timestamps: bool,
     /// The position of `$`: the array element that the query matched.
     pub matched_array_index: Option<usize>,

@@ -305,7 +305,8 @@ fn arithmetic<'a>(
         number.add_exact(by)
     };
     match new {
-        // An equal number of the same type is no change, also if its sign or its zeros differ.
+        // An equal number of the same type does not count as a change, even if its sign or trailing
+        // zeros differ.
         Some(new) if is_same(number, new) => Ok(Change::Keep),
         Some(new) => Ok(set(existing, NewValue::Owned(new.into()))),
         None => Err(Error::bad_value(format!(

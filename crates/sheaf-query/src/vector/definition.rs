@@ -52,7 +52,7 @@ pub enum Quantization {
 
 impl VectorIndexDefinition {
     /// Parses a definition. Errors: BadValue, TypeMismatch, 40414 for a missing field, 40415 for an
-    /// unknown field, NotImplemented for options that MongoDB has and this server does not.
+    /// unknown field, NotImplemented for options that MongoDB supports and sheaf does not.
     pub fn parse(spec: RawDoc<'_>) -> Result<VectorIndexDefinition> {
         let mut fields = None;
         for element in spec {

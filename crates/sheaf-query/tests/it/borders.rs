@@ -1,4 +1,4 @@
-//! Which folder of the crate may import which.
+//! Tests which folder of the crate may import which.
 
 use std::path::Path;
 

@@ -151,8 +151,8 @@ fn date_operand(
     })
 }
 
-/// The first day of the week in the operand `args[at]`, 1 for Monday; Sunday if it is absent, `None`
-/// for null and missing. Units other than weeks do not evaluate it.
+/// The first day of the week in the operand `args[at]`, 1 for Monday; Sunday if it is absent,
+/// `None` for null and missing. Units other than weeks do not evaluate it.
 fn first_weekday<'e>(
     operator: &'static Operator,
     args: &'e [Expression],
@@ -280,7 +280,7 @@ fn weekday(name: &str) -> Option<i64> {
 /// Number of years in the range of dates, which is that of longs in milliseconds.
 const YEARS_MAX: i64 = 584_942_417;
 
-/// Whether a date can be moved by so many units within the range of dates.
+/// Whether a date can be moved by `amount` units within the range of dates.
 fn is_possible(amount: i64, unit: Unit) -> bool {
     let most = match unit.millis() {
         None => YEARS_MAX * 12 / unit.months(),

@@ -367,7 +367,8 @@ fn take_minutes(text: &str) -> Option<(i64, &str)> {
 }
 
 /// The instant of a parsed date in a zone (default UTC), in milliseconds since 1970. Errors: the
-/// parts are no date, or the text has a zone as well as `zone`, which is not UTC.
+/// parts are not a date; or both the text and the argument give a zone, and the argument's is not
+/// UTC.
 fn instant(parsed: &Parsed, zone: Option<&Zone>) -> Result<i64, String> {
     let local = parsed.days()? * DAY_MILLIS + parsed.time;
     match (parsed.offset, zone) {

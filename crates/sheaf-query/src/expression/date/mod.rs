@@ -101,7 +101,8 @@ pub(crate) fn millis_of(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::DateTime(date) => Some(date.0),
         RawValue::Timestamp(time) => Some(i64::from(time.time) * 1000),
-        // MongoDB reads the seconds of an object id as signed: from 2038 on they count back from 1970.
+        // MongoDB reads the seconds of an object id as signed: from 2038 on they count back from
+        // 1970.
         RawValue::ObjectId(id) => Some(i64::from(id.seconds() as i32) * 1000),
         _ => None,
     }

@@ -36,8 +36,8 @@ impl Zone {
     /// UTC.
     pub(crate) const UTC: Zone = Zone::Fixed(0);
 
-    /// The zone with this name or offset; `None` if it does not exist. Names are case-sensitive,
-    /// and `Z` is no name of a zone, only a suffix of a text that contains a date.
+    /// The zone with this name or offset; `None` if it does not exist. Names are case-sensitive.
+    /// `Z` is not a zone name: it is only valid at the end of a text that contains a date.
     pub(crate) fn find(name: &str) -> Option<Zone> {
         if name == "Z" {
             return None;
@@ -52,7 +52,7 @@ impl Zone {
         if known.is_some() {
             return known;
         }
-        // The database ignores the case of its names.
+        // `TimeZone::get` ignores case, so compare the name.
         let found = TimeZone::get(name).ok()?;
         if found.iana_name() != Some(name) {
             return None;
@@ -166,8 +166,8 @@ pub(crate) fn operand<'e>(
     zone_of(operator, &arg.evaluate(ctx)?)
 }
 
-/// Checks the zone `args[at]` when the call is parsed, if it is constant and another operand is not:
-/// a call of constants is evaluated as a whole. Errors: as [`operand`].
+/// Checks the zone `args[at]` when the call is parsed, if it is constant and another operand is
+/// not: a call of constants is evaluated as a whole. Errors: as [`operand`].
 pub(crate) fn check_constant(
     operator: &'static Operator,
     args: &[Expression],

@@ -143,7 +143,7 @@ impl AccumulatorKind {
 /// A parsed accumulator, `{$sum: "$x"}`.
 #[derive(Debug, Clone)]
 pub struct AccumulatorSpec {
-    /// Which one.
+    /// The kind.
     pub kind: AccumulatorKind,
     /// The expression that is evaluated on each document.
     pub argument: Expression,
@@ -160,8 +160,7 @@ pub struct AccumulatorSpec {
 }
 
 impl AccumulatorSpec {
-    /// The initial state of the group with this `_id`.
-    /// Errors: an `n` that is no positive integer.
+    /// The initial state of the group with this `_id`. Errors: `n` is not a positive integer.
     pub(crate) fn start(&self, id: RawValue<'_>) -> Result<Accumulator> {
         let ranked = |last| -> Result<Accumulator> {
             let n = match &self.n {
@@ -217,8 +216,8 @@ impl AccumulatorSpec {
         self.collator.as_ref()
     }
 
-    /// `n` where it cannot depend on an `_id`; 1 for accumulators without `n`.
-    /// Errors: an `n` that is no positive integer.
+    /// `n` where it cannot depend on an `_id`; 1 for accumulators without `n`. Errors: `n` is not a
+    /// positive integer.
     pub(crate) fn constant_n(&self) -> Result<usize> {
         match &self.n {
             None => Ok(1),
@@ -356,7 +355,7 @@ pub(crate) enum Accumulator {
     },
 }
 
-/// Bytes that a value takes on the heap, roughly.
+/// Approximate heap size of a value, in bytes.
 pub(crate) fn size(value: RawValue<'_>) -> usize {
     match value {
         RawValue::String(s) | RawValue::Symbol(s) | RawValue::JavaScript(s) => s.len(),
@@ -422,8 +421,8 @@ pub(in crate::pipeline) fn not_an_array(name: &str, found: RawValue<'_>) -> Erro
 
 impl Accumulator {
     /// Adds the value of one document, with the key that [`AccumulatorFeed::key`] built for it;
-    /// returns by how many bytes the state grew.
-    /// Errors: a value that the accumulator does not accept; a state that grew too large.
+    /// returns by how many bytes the state grew. Errors: the accumulator does not accept the value;
+    /// the state is too large.
     pub fn add(&mut self, key: &[u8], value: &EvalValue<'_>) -> Result<usize> {
         let raw = value.as_raw();
         match self {
@@ -513,7 +512,7 @@ impl Accumulator {
         }
     }
 
-    /// As [`Accumulator::into_partial`], and resets this state to that of no documents.
+    /// Like [`Accumulator::into_partial`]; also resets this state to the empty one.
     pub fn take_partial(&mut self) -> Value {
         std::mem::replace(self, Accumulator::First(None)).into_partial()
     }
@@ -544,8 +543,8 @@ impl Accumulator {
     }
 
     /// Merges the state of the same accumulator over later documents; returns by how many bytes
-    /// this state grew.
-    /// Errors: a state that grew too large; InternalError if `partial` is not such a state.
+    /// this state grew. Errors: the state is too large; InternalError if `partial` is not such a
+    /// state.
     pub fn merge(&mut self, partial: RawValue<'_>) -> Result<usize> {
         let broken = || {
             Error::new(
@@ -613,7 +612,7 @@ impl Accumulator {
         }
     }
 
-    /// The result of every accumulator that runs no function of the user.
+    /// The result of an accumulator that runs no user function.
     fn value(self) -> Value {
         match self {
             Accumulator::Script(_) => Value::Null,

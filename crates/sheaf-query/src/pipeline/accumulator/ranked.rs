@@ -1,4 +1,4 @@
-//! The best few: `$top`, `$topN`, `$bottom`, `$bottomN` by a sort pattern over
+//! Accumulators that keep n values: `$top`, `$topN`, `$bottom`, `$bottomN` by a sort pattern over
 //! the document, `$minN`, `$maxN` by the value itself, `$firstN` and `$lastN` by arrival.
 //!
 //! All keep at most n entries in a map ordered by (key, arrival): the first n, or the last n.

@@ -1,17 +1,18 @@
-//! Accumulators that run functions of the user: `$accumulator`, and the reduce of mapReduce.
+//! Accumulators that run a user's functions: `$accumulator`, and the reduce of mapReduce.
 //!
 //! ```text
 //!   {$accumulator: {init, initArgs, accumulate, accumulateArgs, merge, finalize, lang}}
 //!      start(_id)   state = init(...initArgs)
-//!      add          calls are gathered, then state = accumulate(state, ...args) for all at once
+//!      add          calls are batched, then state = accumulate(state, ...args) for all at once
 //!      merge        state = merge(state, other)
 //!      finish       finalize(state)
 //!
 //!   {$_internalJsReduce: {data: {k, v}, eval}}
-//!      values are gathered, then value = eval(k, values); a single value is not reduced
+//!      values are batched, then value = eval(k, values); a single value is not reduced
 //! ```
 //!
-//! Gathering saves crossings into the engine: the state crosses once for many documents.
+//! Calls are batched to reduce the number of calls into the engine: the state is passed once for
+//! many documents.
 
 use std::sync::Arc;
 
@@ -24,9 +25,9 @@ use crate::expression::script_parser::{check_language, function_source};
 use crate::expression::{Expression, VariableScope, location, parse};
 use crate::javascript::{Script, SourceKind};
 
-/// Number of gathered calls or values after which the engine is called.
+/// Maximum number of batched calls or values before the engine is called.
 const GATHERED_MAX: usize = 1000;
-/// Bytes of gathered calls or values after which the engine is called.
+/// Maximum size in bytes of batched calls or values before the engine is called.
 const GATHERED_BYTES_MAX: usize = 1 << 20;
 
 /// The functions of an accumulator.
@@ -52,7 +53,7 @@ pub(crate) struct ScriptState {
     key: Value,
     /// The state, or the values reduced so far; `None` for a reduction without any.
     state: Option<Value>,
-    /// No document has reached the state yet.
+    /// No document has been added yet.
     fresh: bool,
     gathered: ArrayBuilder,
 }
@@ -120,8 +121,8 @@ pub(super) fn parse_reduce(
 }
 
 impl ScriptState {
-    /// The state of the group with this `_id`. Errors: those of the scripts; 4544711 for
-    /// `initArgs` that are no array.
+    /// The state of the group with this `_id`. Errors: those of the scripts; 4544711 if `initArgs`
+    /// is not an array.
     pub(super) fn start(spec: &Arc<ScriptSpec>, id: RawValue<'_>) -> Result<ScriptState> {
         let state = match &**spec {
             ScriptSpec::Reduce(_) => None,
@@ -160,7 +161,7 @@ impl ScriptState {
     }
 
     /// Adds the arguments, or the pair, of one document; returns by how many bytes the state grew.
-    /// Errors: those of the scripts; 4544712 for arguments that are no array.
+    /// Errors: those of the scripts; 4544712 if the arguments are not an array.
     pub(super) fn add(&mut self, value: Option<RawValue<'_>>) -> Result<usize> {
         let before = self.bytes();
         match (&*self.spec, value) {
@@ -197,7 +198,7 @@ impl ScriptState {
         state + self.gathered.current_len()
     }
 
-    /// Passes what was gathered to the engine.
+    /// Passes the batched calls or values to the engine.
     fn flush(&mut self) -> Result<()> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -229,7 +230,7 @@ impl ScriptState {
         Ok(())
     }
 
-    /// What [`ScriptState::merge`] accepts.
+    /// The state in the form that [`ScriptState::merge`] accepts.
     pub(super) fn into_partial(self) -> Value {
         let mut out = DocBuilder::new();
         out.append_value("k", &self.key);

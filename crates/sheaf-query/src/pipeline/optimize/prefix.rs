@@ -37,7 +37,7 @@ pub struct CursorPrefix {
     pub distinct: Option<DistinctLike>,
     /// Whether the remaining stages treat a missing dependency like null.
     pub null_serves: bool,
-    /// What the remaining stages add to the shape of the query.
+    /// The part of the query shape that the remaining stages add.
     pub follows: String,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn take_prefix(stages: &[Stage], prefix: &mut CursorPrefix) -> usize 
     taken
 }
 
-/// `$unset`'s operand as an exclusion.
+/// The operand of `$unset` as an exclusion.
 fn excluded(spec: RawValue<'_>) -> Option<DocBuf> {
     let mut out = DocBuilder::new();
     match spec {
@@ -180,7 +180,7 @@ pub(super) fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<D
         return None;
     };
     let whole = prefix.skip == 0 && prefix.limit.is_none() && prefix.projection.is_none();
-    // A number names an element to an index, and a field to an expression.
+    // A numeric name is an array position for an index, but a field name for an expression.
     let by_name = |path: &String| !path.split('.').any(|name| name.parse::<u32>().is_ok());
     let path = single_path(group).filter(|path| whole && by_name(path))?;
     let all = |kind| {
@@ -209,8 +209,8 @@ pub(super) fn distinct_like(stages: &[Stage], prefix: &CursorPrefix) -> Option<D
     Some(DistinctLike { path, take })
 }
 
-/// Whether the stages take null and a missing field for the same: groups gather both under null, and
-/// these accumulators pass over both or give null for both.
+/// Whether the stages treat a missing field like null: the group key is null for both, and these
+/// accumulators either ignore both or return null for both.
 pub(super) fn null_serves(stages: &[Stage]) -> bool {
     use AccumulatorKind::{Avg, First, Last, Max, Min, StdDevPop, StdDevSamp, Sum};
     let Some(Stage::Group(group)) = stages.first() else {
@@ -228,11 +228,12 @@ pub(super) fn null_serves(stages: &[Stage]) -> bool {
         })
 }
 
-/// What the remaining stages add to the query's shape, as they take part in planning: the fields
-/// that they read, if they do not read whole documents, and a group or join that comes first.
+/// The part of the query shape that the remaining stages add because it affects planning: the
+/// fields that they read, unless they read whole documents, and whether the first of them is a
+/// group or a join.
 pub(super) fn follows(stages: &[Stage], dependencies: Option<&Dependencies>) -> String {
     let mut out = String::new();
-    // The pipelines of a `$facet` read what they read of documents that it holds.
+    // The pipelines of a `$facet` read buffered documents.
     if matches!(stages.first(), Some(Stage::Other(stage)) if stage.name() == "$facet") {
         return out;
     }
@@ -252,12 +253,12 @@ pub(super) fn follows(stages: &[Stage], dependencies: Option<&Dependencies>) -> 
     out
 }
 
-/// The one path a group gathers by, if it is one.
+/// The group key, if it is a single path.
 fn single_path(group: &Group) -> Option<String> {
     root_path(&group.id)
 }
 
-/// The one path of which all accumulators take the values.
+/// The path that is the argument of all accumulators, if it is the same for all.
 fn only_argument(group: &Group) -> Option<String> {
     let mut paths = group
         .fields

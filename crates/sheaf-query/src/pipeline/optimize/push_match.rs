@@ -1,4 +1,4 @@
-//! Which part of a `$match` may be done before the stage in front of it.
+//! Moves a `$match`, or parts of it, before the preceding stage.
 //!
 //! ```text
 //!   $addFields b, $match {a: 1, b: 2}     ->  $match {a: 1}, $addFields b, $match {b: 2}
@@ -6,8 +6,7 @@
 //!   $sort, $match                         ->  $match, $sort
 //! ```
 //!
-//! A filter is taken apart where all parts must hold; each part goes as far as
-//! it can by itself.
+//! A conjunction is split, and each part moves as far forward as possible by itself.
 
 use std::sync::Arc;
 

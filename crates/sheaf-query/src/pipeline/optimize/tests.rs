@@ -1,14 +1,14 @@
-//! Every rewrite against the stages run one after the other, each with all documents of the one
-//! before in memory.
+//! Compares every rewrite with running the stages one after the other, each on all documents of the
+//! previous one.
 //!
 //! ```text
-//!   rule         a pair of stages that it rewrites: the pair and what it becomes give the same
-//!   pipeline     several stages: stage by stage, optimised, and optimised with the documents cut
-//!                down to the dependencies, give the same
+//!   rule         a pair of adjacent stages, and its replacement, have the same results
+//!   pipeline     several stages: one by one, optimised, and optimised with documents reduced
+//!                to the dependencies, have the same results
 //! ```
 //!
-//! Filters are over fields, and over nothing: constants, variables, `$$NOW`, `$in: []`, `$rand`
-//! beyond its range.
+//! Filters read fields, or read no field: constants, variables, `$$NOW`, `$in: []`, `$rand`
+//! compared with a number outside its range.
 
 use sheaf_bson::json::typed;
 use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Value};
@@ -43,7 +43,8 @@ fn parsed(texts: &[String]) -> Option<Pipeline> {
     Some(Pipeline::parse(array, &context()).unwrap_or_else(|e| panic!("{text}: {e}")))
 }
 
-/// Other collections: `f` holds documents of the same kind under other numbers, all others nothing.
+/// The other collections: `f` has documents of the same form with other `_id`s; all others are
+/// empty.
 struct World {
     foreign: Vec<DocBuf>,
 }
@@ -51,7 +52,7 @@ struct World {
 struct Found {
     docs: Vec<DocBuf>,
     at: usize,
-    /// Of a join: where values are looked for, what else must hold, what is done with the matches.
+    /// For a join: the foreign path, the additional filter, and the pipeline for the matches.
     join: Option<(String, DocBuf, Option<Pipeline>)>,
 }
 
@@ -67,7 +68,7 @@ impl World {
         }
     }
 
-    /// The stages one after the other.
+    /// Runs the stages one after the other, each on all documents of the previous one.
     fn plainly(&self, stages: &[Stage], docs: Vec<DocBuf>) -> Result<Vec<DocBuf>> {
         stages.iter().try_fold(docs, |docs, stage| {
             self.together(std::slice::from_ref(stage), docs)
@@ -180,7 +181,7 @@ fn field_filter(random: &mut Random) -> String {
     }
 }
 
-/// A filter that reads no field; all but the first few are false.
+/// A filter that reads no field; most of them are false.
 fn fieldless_filter(random: &mut Random) -> String {
     let path = random.pick(PATHS);
     match random.below(15) {
@@ -221,7 +222,7 @@ fn match_stage(random: &mut Random) -> String {
     format!("{{$match: {}}}", filter(random))
 }
 
-/// By a path, and then by `_id`, so that no two documents of the collection are equal to it.
+/// A sort by a path, then by `_id`, so that no two documents of the collection are equal.
 fn sort_stage(random: &mut Random) -> String {
     let direction = random.pick(&["1", "-1"]);
     match random.pick(PATHS) {
@@ -318,7 +319,7 @@ fn join_stage(random: &mut Random) -> String {
     }
 }
 
-/// A stage that no filter may pass, or not every one.
+/// A stage before which no filter, or not every filter, may move.
 fn barrier_stage(random: &mut Random) -> String {
     match random.below(12) {
         0 => "{$unionWith: \"f\"}".into(),
@@ -367,7 +368,7 @@ fn value_of(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// `a` is no array of arrays with `x`: a sort by one path never meets two.
+/// Random documents. No sort path traverses two arrays.
 fn documents(random: &mut Random, first_id: usize) -> Vec<DocBuf> {
     let count = random.below(9);
     let mut docs = Vec::new();
@@ -404,7 +405,7 @@ fn one_of(makers: &[fn(&mut Random) -> String], random: &mut Random) -> String {
     random.pick(makers)(random)
 }
 
-/// Two stages of these kinds: whenever the rule rewrites them, the results are the same.
+/// Checks a rule on random pairs of stages: whenever it rewrites them, the results are the same.
 fn check_rule(
     name: &str,
     firsts: &[fn(&mut Random) -> String],
@@ -416,7 +417,7 @@ fn check_rule(
         let mut random = Random::new(seed + 1);
         let texts = [one_of(firsts, &mut random), one_of(seconds, &mut random)];
         let pipeline = parsed(&texts).unwrap();
-        // Some names are short for several stages: the rule is about the last two.
+        // Some stages are shorthand for several: the rule applies to the last two.
         let stages = &pipeline.stages;
         let [before @ .., first, second] = &stages[..] else {
             panic!("{texts:?} is one stage");
@@ -448,7 +449,7 @@ fn check_rule(
             break;
         }
     }
-    // A rule that hardly ever applies here is not tested.
+    // A rule that was rarely applied is not tested sufficiently.
     assert!(
         applied > 500 && with_results > 200,
         "{name}: {applied}, {with_results}"
@@ -509,7 +510,7 @@ fn a_stage_absorbs_the_next() {
     );
 }
 
-/// Whole pipelines: what the find layer does plainly and the stages that are left.
+/// Complete pipelines: a naive find layer, followed by the remaining stages.
 #[test]
 fn an_optimized_pipeline_gives_what_its_stages_give() {
     let mut with_results = 0;
@@ -522,7 +523,7 @@ fn an_optimized_pipeline_gives_what_its_stages_give() {
             texts.insert(at, sort_stage(&mut random));
         }
         let pipeline = parsed(&texts).unwrap();
-        // Of two sorts the second decides, up to documents that are equal to it.
+        // After two sorts, the second decides, except for documents that are equal in it.
         let sorts = pipeline.stages.iter();
         if sorts.filter(|s| matches!(s, Stage::Sort { .. })).count() > 1 {
             continue;
@@ -551,7 +552,7 @@ fn an_optimized_pipeline_gives_what_its_stages_give() {
     assert!(with_results > 1_000, "{with_results}");
 }
 
-/// A filter that draws is asked as often as before.
+/// A filter with random numbers is evaluated as often as before.
 #[test]
 fn a_filter_that_draws_does_not_pass_a_stage_that_multiplies() {
     for (text, passes) in [

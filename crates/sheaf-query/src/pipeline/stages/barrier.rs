@@ -1,5 +1,5 @@
-//! `$_internalInhibitOptimization`: passes documents unchanged, and no stage moves over it. Drivers'
-//! tests and benchmarks use it to see stages run in the order written.
+//! `$_internalInhibitOptimization`: passes documents unchanged; the optimiser moves no stage across
+//! it. Tests and benchmarks of drivers use it to run stages in the specified order.
 
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{RawDoc, RawValue, Value, doc};

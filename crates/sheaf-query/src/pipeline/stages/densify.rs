@@ -191,7 +191,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     }
     let mut step = step.ok_or_else(|| missing("range.step"))?;
     if unit.is_some() {
-        // Of any type of number.
+        // The step may have any numeric type.
         let whole = RawValue::from(step).as_i64_exact().ok_or_else(|| {
             location(
                 6586400,

@@ -12,10 +12,10 @@ use crate::pipeline::stage::{ParsedStage, StageContext};
 
 use super::sub_pipeline::names_variable;
 
-/// Parses and evaluates an expression whose value is an array of objects and which reads no
-/// document.
+/// Parses and evaluates the operand: an expression that reads no document and whose value is an
+/// array of objects.
 ///
-/// Errors: 5858203 for another value, unless it depends on a variable of an outer document, which
+/// Errors: 5858203 for any other value, unless it depends on a variable of an outer document that
 /// is not known yet; those of expressions.
 pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedStage> {
     let expression = parse_expression(value, &context.parse.variables)?;

@@ -124,7 +124,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 valued = true;
             }
             ("method", RawValue::String(method @ ("linear" | "locf"))) => {
-                // The last value carries forward in any order, also that of the input.
+                // `locf` needs no sort: without one, values carry forward in input order.
                 if method == "linear" && sort_by.is_none() {
                     return Err(location(
                         6050203,

@@ -115,7 +115,7 @@ fn target(value: RawValue<'_>) -> Result<ForeignName> {
         }),
         RawValue::Document(spec) => {
             let operand = Operand::new("$merge.into", spec, &["db", "coll"])?;
-            // An empty name of a database is an absent one.
+            // An empty database name counts as absent.
             let db = operand.string("db")?.filter(|db| !db.is_empty());
             match operand.string("coll")? {
                 Some(coll) if !coll.is_empty() => Ok(ForeignName {
@@ -141,7 +141,7 @@ fn target(value: RawValue<'_>) -> Result<ForeignName> {
 fn read(spec: RawDoc<'_>, merge: &mut Merge) -> Result<()> {
     let known = &["into", "on", "let", "whenMatched", "whenNotMatched"];
     let operand = Operand::new("$merge", spec, known)?;
-    // For these three, null is not an absent field.
+    // For these three fields, null does not count as absent.
     let into = spec.get("into").ok_or_else(|| operand.missing("into"))?;
     merge.into = target(into)?;
     merge.on = spec.get("on").map(on_fields).transpose()?;
@@ -327,7 +327,7 @@ impl Merge {
         Ok(out.finish())
     }
 
-    /// The operand as a value, for explain; `database` is where a target without one is.
+    /// The operand as a value, for explain; `database` is the default database of the target.
     pub fn operand(&self, database: Option<&str>) -> Value {
         let mut out = DocBuilder::new();
         let coll = &*self.into.collection;

@@ -1,4 +1,5 @@
-//! Stages with a file of their own. See [`stage`](super::stage) for how one is written.
+//! Stages that implement [`PipelineStage`](super::stage::PipelineStage), one file each. See
+//! [`stage`](super::stage) for how to add one.
 
 pub mod barrier;
 pub mod bucket;

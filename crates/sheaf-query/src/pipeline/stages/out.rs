@@ -1,4 +1,4 @@
-//! `$out`: the results take the place of a collection.
+//! `$out`: replaces a collection with the results.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuilder, RawValue, Value, doc};
@@ -15,7 +15,7 @@ use crate::timeseries::TimeseriesOptions;
 pub struct Out {
     /// The collection that is replaced.
     pub to: ForeignName,
-    /// It is one of measurements.
+    /// Options of the time-series collection to create; `None` for a regular collection.
     pub timeseries: Option<TimeseriesOptions>,
 }
 
@@ -68,7 +68,7 @@ fn checked(name: &str) -> Result<Box<str>> {
 }
 
 impl Out {
-    /// As a value, for explain; `database` is where a target without one is.
+    /// The operand as a value, for explain; `database` is the default database of the target.
     pub fn operand(&self, database: Option<&str>) -> Value {
         let name = match self.to.db.as_deref().or(database) {
             None => Value::String(self.to.collection.to_string()),

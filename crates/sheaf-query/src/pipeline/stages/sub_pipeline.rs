@@ -99,13 +99,13 @@ impl SubPipeline {
         self.correlated
     }
 
-    /// Whether it produces its own documents and needs no collection.
+    /// Whether the pipeline produces its own documents and needs no collection.
     pub fn makes_documents(&self) -> bool {
         matches!(self.declared.source, PipelineSource::Documents(_))
     }
 
-    /// The pipeline with its variables declared, but not bound; runs as it is if it is not
-    /// correlated.
+    /// The pipeline with its variables declared, but not bound; if it is not correlated, it can be
+    /// run directly.
     pub fn declared(&self) -> &Arc<Pipeline> {
         &self.declared
     }

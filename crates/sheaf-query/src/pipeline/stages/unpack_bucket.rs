@@ -1,10 +1,10 @@
-//! `$_internalUnpackBucket`: buckets in, measurements out.
+//! `$_internalUnpackBucket`: converts the buckets of a time-series collection to measurements.
 //!
 //! ```text
 //!   $_internalUnpackBucket, $match {sensor: "a", t: {$gte: x}, temp: {$gt: 30}}
-//!     ->  $match {meta: "a", "control.max.t": {$gte: x}, ...},      what an index on buckets can do
+//!     ->  $match {meta: "a", "control.max.t": {$gte: x}, ...},      can use an index on buckets
 //!         $_internalUnpackBucket                                    skips buckets whose control.max.temp <= 30,
-//!                                                                   reads times, then what is left of the filter
+//!                                                                   checks times, then the remaining filter
 //!   ..., $group by sensor                                           unpacks only the fields that are read
 //! ```
 
@@ -31,11 +31,11 @@ struct UnpackBucket {
     meta_field: Option<Arc<str>>,
     span_seconds: i64,
     fields: Fields,
-    /// Every part that measurements are asked, for explain.
+    /// All conjuncts of the filter on measurements, for explain.
     asked: Vec<MatchExpression>,
-    /// Times among those parts.
+    /// The time range of those conjuncts.
     range: TimeRange,
-    /// The other parts.
+    /// The conjunction of the other conjuncts.
     filter: Option<Arc<MatchExpression>>,
     buckets: BucketPredicate,
 }
@@ -91,7 +91,7 @@ impl UnpackBucket {
         }
     }
 
-    /// The stage with these parts of a filter in it too.
+    /// The stage with these conjuncts added to its filter.
     fn asking(&self, parts: Vec<MatchExpression>) -> UnpackBucket {
         let mut changed = self.clone();
         changed.asked.extend(parts);
@@ -282,11 +282,11 @@ mod tests {
                     .into(),
             ]
         );
-        // A filter of the series alone leaves nothing to ask.
+        // A filter that only reads the meta field needs no check on measurements.
         let shown = optimized(&[unpack(), doc! {"$match": {"m": {"$in": [1, 2]}}}]);
         assert_eq!(shown[0], "{ meta: { $in: [ 1, 2 ] } }");
         assert!(!shown[1].contains("eventFilter"), "{shown:?}");
-        // Names that only begin like the meta field.
+        // The name of the meta field is a prefix of this name, but not a path prefix.
         let shown = optimized(&[unpack(), doc! {"$match": {"mm": 1}}]);
         assert_eq!(shown[0], "{}");
     }

@@ -339,7 +339,7 @@ fn every_plan_gives_what_the_documents_say() {
     assert!(cases > 2000 && indexed > cases / 2, "{indexed} of {cases}");
 }
 
-/// The same for plans with statistics, and for any plans picked for branches.
+/// The same property for plans that use statistics, and for any choice of plans for the branches.
 #[test]
 fn so_does_every_plan_beyond_the_published_ones() {
     let (mut skipping, mut exploding, mut intersecting, mut branching) = (0, 0, 0, 0);

@@ -55,7 +55,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The parts of `connectToField`, if a document shows by them which value found it.
+    /// The parts of `connectToField`, if they show which value found a document.
     pub(super) fn parts_of(connect_to: &str) -> Option<Box<[Box<str>]>> {
         let parts: Box<[Box<str>]> = connect_to.split('.').map(Box::from).collect();
         // A number may select an array element, but a filter also traverses the array.

@@ -62,7 +62,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 "$lookup with a pipeline that begins with $documents must not have a 'from' field",
             ));
         }
-        // Only a pipeline that begins with `$documents` is accepted without it.
+        // `from` may only be absent if the pipeline begins with `$documents`.
         from => from.unwrap_or_default(),
     };
     Ok(ParsedStage::of(Lookup {
@@ -83,7 +83,7 @@ pub(super) fn failed(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::FAILED_TO_PARSE, message)
 }
 
-/// The foreign collection. MongoDB looks at it before any other field.
+/// The foreign collection. MongoDB checks it before any other field.
 fn from(spec: RawDoc<'_>) -> Result<Option<Box<str>>> {
     match spec.get("from") {
         Some(RawValue::Document(other)) => Err(failed(format!(
@@ -107,7 +107,7 @@ fn begins_with_documents(stages: RawArray<'_>) -> bool {
         .is_some_and(|stage| stage.key() == "$documents")
 }
 
-/// The equality of a local and a foreign field. An empty name is an absent one.
+/// The equality of a local and a foreign field. An empty name counts as absent.
 fn equality(operand: &Operand<'_>, has_pipeline: bool) -> Result<Option<Equality>> {
     let named = |name| Ok::<_, Error>(operand.string(name)?.filter(|path| !path.is_empty()));
     match (named("localField")?, named("foreignField")?) {

@@ -122,10 +122,10 @@ impl WindowFunction for Locf {
 pub(super) struct LinearFill {
     input: Expression,
     place: Option<Expression>,
-    /// The last number and its place.
+    /// The last number and its position.
     before: Option<(Number, Number)>,
     last_place: Option<Number>,
-    /// Places of the later documents, which have no number.
+    /// Positions of the later documents, which have no number.
     waiting: Vec<Number>,
     ready: VecDeque<Value>,
     ended: bool,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The types are those of the operators: a decimal among the numbers makes the result a decimal.
-//! Pairs with an infinity or NaN are counted apart, because they cannot be subtracted again.
+//! Pairs with an infinity or NaN are counted separately, because they cannot be subtracted again.
 
 use sheaf_bson::Value;
 
@@ -72,8 +72,8 @@ impl Covariance {
         self.together.remove(dx.times(dy));
     }
 
-    /// Null unless there are enough finite pairs. Of more than one finite pair, an infinity or NaN
-    /// in another pair is the result.
+    /// The covariance; null if there are not enough finite pairs. If the window also has a pair
+    /// with an infinity or NaN, and more than one finite pair, the result is an infinity or NaN.
     pub(super) fn value(&self, sample: bool) -> Value {
         let divisor = match sample {
             true => self.count.saturating_sub(1),

@@ -1,9 +1,9 @@
-//! The standard deviation over a window whose documents also leave: a sum and a sum of squared
-//! distances from the mean, both with the rounding error of doubles.
+//! The standard deviation over a sliding window: a sum and a sum of squared distances from the
+//! mean, both in doubles.
 //!
-//! Subtraction leaves the rounding error of the largest sum there was. When the sum has become much
-//! smaller than that, it is computed again from the window: this takes a number that dwarfs all
-//! others, and happens when it leaves.
+//! After subtractions, the rounding error is that of the largest sum so far. If the sum has become
+//! much smaller than that, it is computed again from the window. This only happens when a number
+//! leaves that is much larger than all others.
 //!
 //! ```text
 //!   m(n) = m(n-1) + (n x - sum)² / (n (n - 1))
@@ -15,7 +15,7 @@ use sheaf_bson::error_code::Result;
 use crate::arithmetic::{Number, Sum};
 use crate::interrupt;
 
-/// The share of the largest sum of squares below which its rounding error matters.
+/// Fraction of the largest sum of squares below which the rounding error is significant.
 const PRECISE_SHARE: f64 = 1e-4;
 
 /// The sums over the finite numbers in the window.
@@ -101,8 +101,8 @@ impl SlidingDeviation {
         }
     }
 
-    /// Null without numbers, and for a sample of one. The deviation of one number is the integer 0,
-    /// as in MongoDB.
+    /// Null if there are no numbers, or only one in a sample. The deviation of a population of one
+    /// number is the integer 0, as in MongoDB.
     pub(super) fn value(&self, sample: bool) -> Value {
         let count = self.count + self.special;
         let divisor = match sample {
@@ -123,7 +123,7 @@ impl SlidingDeviation {
         }
         let squares = self.squares.total().to_f64();
         match squares < 0.0 {
-            // Rounding left less than nothing.
+            // Rounding may make the sum negative.
             true => Value::Int32(0),
             false => Value::Double((squares / divisor as f64).sqrt()),
         }

@@ -22,7 +22,8 @@ use crate::expression::{Expression, Unit, location, shift_utc};
 pub(super) enum Bound<T> {
     /// The end of the partition.
     Unbounded,
-    /// Distance from the current document; 0 is the document itself, or those equal to it.
+    /// Distance from the current document. 0 is the document itself, or, for ranges, all documents
+    /// with the same sort value.
     At(T),
 }
 

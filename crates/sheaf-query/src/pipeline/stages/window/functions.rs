@@ -83,10 +83,10 @@ pub(super) enum FunctionSpec {
     },
 }
 
-/// What is computed over a window.
+/// The kind of function over a window.
 #[derive(Debug, Clone)]
 pub(super) enum Over {
-    /// What the accumulator says.
+    /// The function of the accumulator.
     Accumulator,
     Covariance {
         sample: bool,
@@ -311,7 +311,7 @@ impl FunctionSpec {
         order: Option<&Order>,
         scope: &VariableScope,
     ) -> Result<FunctionSpec> {
-        // Each document's input is read as $push reads it, whatever the function does with it.
+        // The input of each document is evaluated as for $push.
         let reading = |value: RawValue<'_>| AccumulatorSpec::parse_reading(value, scope);
         let mut by_place = false;
         let (accumulator, over) = match name {
@@ -458,7 +458,7 @@ impl FunctionSpec {
 /// A function over one partition. Documents arrive in order; each receives a value, possibly only
 /// after later ones have arrived.
 pub(super) trait WindowFunction: Send {
-    /// Takes the next document.
+    /// Adds the next document.
     fn push(&mut self, doc: RawDoc<'_>) -> Result<()>;
     /// Ends the partition: no more documents follow.
     fn end(&mut self);

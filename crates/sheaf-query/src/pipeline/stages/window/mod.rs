@@ -9,10 +9,10 @@
 //!   {$sort: {a: 1, t: 1}}, {$setWindowFields: ...}
 //! ```
 //!
-//! The stage returns a document as soon as all functions know its value: a running total at once, a
-//! moving average when its window is complete, a share of the whole when the partition has ended.
-//! Waiting documents are held in memory, and beyond the limit in temporary files. What the
-//! functions hold must fit in memory.
+//! The stage returns a document as soon as all functions know its value: a running total
+//! immediately, a moving average when its window is complete, a fraction of the total at the end of
+//! the partition. Waiting documents are buffered in memory, and beyond the limit in temporary
+//! files. The states of the functions must fit in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -345,16 +345,16 @@ struct Running {
     /// The current partition, as a KeyString.
     key: Option<Vec<u8>>,
     functions: Vec<Box<dyn WindowFunction>>,
-    /// Known values whose document still waits for others.
+    /// Values of documents that still wait for other values.
     ready: Vec<VecDeque<Value>>,
     docs: DocQueue,
     /// The first document of the next partition, while this one is returned.
     held: Option<(Vec<u8>, DocBuf)>,
-    /// The current partition has all its documents.
+    /// All documents of the current partition have been read.
     ending: bool,
     /// The input has ended.
     ended: bool,
-    /// Maximum bytes held at once.
+    /// Maximum number of bytes held so far.
     most: usize,
     /// The paths of the functions' values, and the maximum bytes that each function held.
     names: Arc<[Box<str>]>,

@@ -1,4 +1,4 @@
-//! Functions over a window of documents around each one.
+//! Functions over a window of documents around each document.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub(super) struct Windowed {
     /// Documents before this number have left it.
     gone: u64,
     answered: u64,
-    /// The previous window and its value, which an equal window has too.
+    /// The previous window and its value, which is reused for an equal window.
     last: Option<((u64, u64), Value)>,
 }
 

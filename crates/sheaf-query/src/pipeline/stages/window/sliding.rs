@@ -63,7 +63,7 @@ pub(super) enum Sliding {
         bytes: usize,
         collator: Option<Arc<Collator>>,
     },
-    /// In a window that only grows.
+    /// A deviation over a window that only grows.
     Deviation {
         state: Deviation,
         sample: bool,
@@ -96,7 +96,7 @@ pub(super) enum Sliding {
         area: SlidingSum,
         last: Option<(Number, Number)>,
     },
-    /// `$minMaxScaler`: where the current value lies between the window's extremes.
+    /// `$minMaxScaler`: the position of the current value between the window's extremes.
     Scaler {
         least: Number,
         most: Number,
@@ -296,7 +296,7 @@ impl Sliding {
                     }
                 }
             }),
-            // A window that documents leave has a sliding deviation.
+            // Windows that documents leave use a sliding deviation instead.
             Sliding::Deviation { .. } => {}
             Sliding::SlidingDeviation { state, .. } => {
                 if let Some(x) = input.number() {
@@ -489,7 +489,7 @@ impl Sliding {
                 }
             }
             Sliding::Integral { area, .. } => {
-                // An area has a place on the axis even when it is 0 wide.
+                // The position is needed even if the area has zero width.
                 let area = match area.total() {
                     Value::Int32(_) if lower == upper => return Value::Null,
                     Value::Int32(n) => Number::Double(f64::from(n)),
@@ -522,8 +522,8 @@ impl Sliding {
         }
     }
 
-    /// Computes again from the window what subtraction has made imprecise.
-    /// Errors: an interruption.
+    /// Computes sums that subtraction has made imprecise again from the window. Errors: an
+    /// interruption.
     pub(super) fn settle(&mut self, inputs: &Inputs, (lower, upper): (u64, u64)) -> Result<()> {
         match self {
             Sliding::SlidingDeviation { state, .. } if state.is_imprecise() => {

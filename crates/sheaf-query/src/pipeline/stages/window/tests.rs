@@ -201,7 +201,7 @@ proptest! {
         }
     }
 
-    /// Documents that wait in temporary files are returned like those that wait in memory.
+    /// Results are the same whether documents wait in temporary files or in memory.
     #[test]
     fn spilled_is_in_memory(case in case()) {
         let spilling = Spilling(std::cell::Cell::new(0));
@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// An environment with hardly any memory, whose temporary files are vectors.
+/// An environment with a very low memory limit, whose temporary files are vectors.
 struct Spilling(std::cell::Cell<usize>);
 
 impl Environment for Spilling {
@@ -217,7 +217,7 @@ impl Environment for Spilling {
         Ok(())
     }
 
-    /// Enough for what the functions hold, but not for much more.
+    /// Enough for the states of the functions, but not for many documents.
     fn memory_bytes_max(&self) -> usize {
         60_000
     }
@@ -253,7 +253,7 @@ impl SpillStore for Kept {
     }
 }
 
-/// A whole partition waits in temporary files, and nothing of it is lost.
+/// A whole partition waits in temporary files, and all of it is returned.
 #[test]
 fn a_partition_larger_than_memory_waits_on_disk() {
     let docs: Vec<DocBuf> = (0..500)
@@ -262,7 +262,7 @@ fn a_partition_larger_than_memory_waits_on_disk() {
     let stage = doc! {"$setWindowFields": {"partitionBy": "$p", "output": {"n": {"$sum": "$i"}}}};
     let pipeline = ArrayBuf::from_values([RawValue::Document(stage.as_raw())]);
     let pipeline = Pipeline::parse(pipeline.as_raw(), &context()).unwrap();
-    // Without the sort in front, which has its own memory.
+    // Without the preceding sort, which has a separate memory limit.
     let mut exec = PipelineExec::new(&pipeline.stages[1..]);
     let env = Spilling(std::cell::Cell::new(0));
     let mut source = Documents::from(docs);

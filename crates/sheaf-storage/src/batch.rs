@@ -1,8 +1,8 @@
-//! A set of writes to any number of tables, applied all together or not at all.
+//! A set of writes to any number of tables, applied atomically.
 //!
-//! Operations are given in any order and have the effect of that order, but are stored in the form
-//! that engines need and in which a unit of work can read its own writes: for each table first what
-//! happens to the table itself, then the deleted ranges, then the keys, sorted.
+//! Operations take effect in the order of the calls. They are stored in a normalised form, which
+//! engines apply and in which a unit of work reads its own writes: for each table its fate, then
+//! the deleted ranges, then the keys, sorted.
 //!
 //! ```text
 //!   put(7, "b", 1)  delete_range(7, "a".."c")  put(7, "b", 2)  delete(7, "x")
@@ -62,7 +62,7 @@ impl Prior {
     }
 }
 
-/// A key's write, with what is known of its previous state.
+/// A write to a key, and what is known of its previous state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
     /// The combined effect of the batch's operations on the key.
@@ -229,7 +229,7 @@ pub struct WriteBatch {
     totals: Totals,
 }
 
-/// The totals of a batch, including operations that later ones made void.
+/// The totals of a batch, including operations that later ones override.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     operations: u64,
@@ -258,7 +258,7 @@ impl WriteBatch {
         self.put_with(table, key, value, Prior::Absent);
     }
 
-    /// As [`WriteBatch::put`], with what is known of the key.
+    /// Like [`WriteBatch::put`], with what is known of the key.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
         let write = KeyWrite::Put(value.into());
         self.write(table, Bytes::copy_from_slice(key), write, prior, None);
@@ -279,7 +279,7 @@ impl WriteBatch {
         self.delete_with(table, key, Prior::Unknown);
     }
 
-    /// As [`WriteBatch::delete`], with what is known of the key.
+    /// Like [`WriteBatch::delete`], with what is known of the key.
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
         let key = Bytes::copy_from_slice(key);
         self.write(table, key, KeyWrite::Delete, prior, None);
@@ -307,7 +307,7 @@ impl WriteBatch {
         }
     }
 
-    /// Creates an empty table, which the batch may use at once. It must not exist.
+    /// Creates an empty table, to which later operations of the batch may write. It must not exist.
     pub fn create_table(&mut self, table: TableId) {
         self.count(0);
         match self.tables.entry(table) {
@@ -403,7 +403,7 @@ impl WriteBatch {
         self.tables.is_empty() && self.totals.contradiction.is_none()
     }
 
-    /// Number of operations, including those that later ones made void.
+    /// Number of operations, including those that later ones override.
     pub fn operations(&self) -> u64 {
         self.totals.operations
     }
@@ -414,9 +414,8 @@ impl WriteBatch {
     }
 
     /// Whether the batch frees space, judging by its keys: it drops a table, deletes ranges, or
-    /// removes at least as many keys as it puts. The record of a removal (an oplog entry, the
-    /// record of a retryable write) is put along with it, and must not make it a write that needs
-    /// space.
+    /// removes at least as many keys as it puts. A removal also puts an oplog entry and the record
+    /// of a retryable write, which must not make it count as a write that needs space.
     pub fn makes_room(&self) -> bool {
         let (mut puts, mut removed) = (0u64, 0u64);
         for (_, writes) in self.tables() {
@@ -468,8 +467,9 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Writes one key and returns the batch's earlier write of it. Of several writes of one key the
-    /// first one's hint and base are kept: only those concern the state before the batch.
+    /// Writes one key and returns the batch's earlier write of it. If a key is written several
+    /// times, the hint and base of the first write are kept: only those describe the state before
+    /// the batch.
     pub(crate) fn write(
         &mut self,
         table: TableId,
@@ -503,7 +503,7 @@ impl WriteBatch {
         }
     }
 
-    /// The base to keep, if that is worth it.
+    /// The base to keep, or `None` if it is too small or too many bytes are kept already.
     fn remember(&mut self, base: &Bytes, value_len: usize) -> Option<Bytes> {
         let bytes = base.len() as u64;
         if base.len().min(value_len) < BASE_MIN || self.totals.base_bytes + bytes > BASES_BYTES_MAX
@@ -556,7 +556,8 @@ impl WriteBatch {
         self.totals.bytes += bytes as u64;
     }
 
-    /// The table's writes, to add to; `None` (and a contradiction) if the batch has dropped it.
+    /// The mutable writes of the table; if the batch has dropped it, `None`, and the contradiction
+    /// is recorded.
     fn writable(&mut self, table: TableId) -> Option<&mut TableWrites> {
         let writes = self.tables.entry(table).or_default();
         if !writes.fate.exists_after() {

@@ -5,7 +5,7 @@
 //!                               │
 //!                               └─ Buffered: durable within the flush interval
 //!                                  Synced:   durable when apply returns
-//!   readers ── snapshot() ──> get / cursor, for as long as they like, never blocked by writers
+//!   readers ── snapshot() ──> get / cursor, for any length of time, never blocked by writers
 //! ```
 //!
 //! Invariants, which `testing/checked.rs` asserts for any engine:
@@ -14,14 +14,14 @@
 //!   both for snapshots and after a crash.
 //! - A snapshot never changes. It sees exactly the batches whose `apply` had made them visible when
 //!   it was taken, which includes every batch whose `apply` had returned.
-//! - After a crash, what is found is a prefix of the batches in the order of their sequences, and
-//!   the prefix contains every batch that was acknowledged as durable.
+//! - After a crash, the engine contains a prefix of the batches in the order of their sequences,
+//!   and the prefix includes every batch that was acknowledged as durable.
 //! - Within a table, entries come in byte order of their keys, each key once. The empty key and the
 //!   empty value are a key and a value like any other.
 //!
 //! The trait has no locks and no conflicts: two batches that put the same key both succeed and the
-//! later one wins. First-writer-wins is built on top, in [`crate::StorageTransaction`], once for all
-//! engines.
+//! later one wins. First-writer-wins is built on top, in [`crate::StorageTransaction`], once for
+//! all engines.
 
 use std::fmt;
 use std::path::Path;
@@ -40,8 +40,8 @@ use crate::error::{Result, StorageError};
 pub struct TableId(pub u64);
 
 impl TableId {
-    /// The table that lists the others. It exists in every engine from the start and cannot be
-    /// dropped.
+    /// The table that lists the other tables. It exists in every engine from the start and cannot
+    /// be dropped.
     pub const CATALOG: TableId = TableId(0);
 }
 
@@ -56,10 +56,10 @@ impl fmt::Display for TableId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitSeq(pub u64);
 
-/// What `apply` promises when it returns.
+/// What `apply` guarantees when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Visible at once, durable within the engine's flush interval (100 ms unless configured).
+    /// Visible immediately, durable within the engine's flush interval (100 ms unless configured).
     Buffered,
     /// Visible and on disk.
     Synced,
@@ -71,7 +71,7 @@ pub trait StorageEngine: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// An immutable view of everything applied so far. Cheap (no table is read). It may live for
-    /// minutes, though the engine cannot reclaim the space of what it still sees.
+    /// minutes, but the engine cannot reclaim the space of the versions that it sees.
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
     /// Applies the batch: all of it or, on any error that `apply` returns, none of it.
@@ -84,8 +84,8 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// are synced may show it until then.
     fn apply(&self, batch: WriteBatch, durability: Durability) -> Result<CommitSeq>;
 
-    /// As [`StorageEngine::apply`]; also returns the bytes logged for the batch: the length of its
-    /// record in the log, or of its keys and values if the engine has no log.
+    /// Like [`StorageEngine::apply`]; also returns the bytes logged for the batch: the length of
+    /// its record in the log, or of its keys and values if the engine has no log.
     fn apply_counted(&self, batch: WriteBatch, durability: Durability) -> Result<(CommitSeq, u64)> {
         let bytes = self.bytes_to_log(&batch);
         Ok((self.apply(batch, durability)?, bytes))
@@ -96,7 +96,7 @@ pub trait StorageEngine: Send + Sync + 'static {
         batch.bytes()
     }
 
-    /// Makes everything applied so far durable. Concurrent callers share one sync.
+    /// Makes all batches applied so far durable. Concurrent callers share one sync.
     fn sync(&self) -> Result<()>;
 
     /// Fills an empty table from entries in strictly ascending order of keys, and returns their
@@ -105,9 +105,8 @@ pub trait StorageEngine: Send + Sync + 'static {
     /// done. Durable when it returns. On an error (also one that the iterator yields) the table is
     /// left existing and empty, unless the engine itself can no longer write.
     ///
-    /// The caller does not write to the table meanwhile. The iterator is the place to report
-    /// progress from.
-    /// Errors: `TableNotEmpty`, `OutOfOrder`, `NoSuchTable`, and those of `apply`.
+    /// The caller does not write to the table meanwhile. Progress can be reported from the
+    /// iterator. Errors: `TableNotEmpty`, `OutOfOrder`, `NoSuchTable`, and those of `apply`.
     fn bulk_load(
         &self,
         table: TableId,
@@ -124,7 +123,7 @@ pub trait StorageEngine: Send + Sync + 'static {
         true
     }
 
-    /// Counters since the engine was opened, and sizes as of now. Cheap.
+    /// Counters since the engine was opened, and current sizes. Cheap.
     fn stats(&self) -> EngineStats;
 
     /// Calls `out` with the name and value of each counter that only this engine has and that is
@@ -135,7 +134,7 @@ pub trait StorageEngine: Send + Sync + 'static {
         let _ = out;
     }
 
-    /// Size of a table, in the newest applied state. Cheap: nothing is walked.
+    /// Size of a table, in the newest applied state. Cheap: does not read the table.
     fn table_stats(&self, table: TableId) -> Result<TableStats>;
 
     /// The existing tables, ascending, in the newest applied state; includes [`TableId::CATALOG`].
@@ -183,9 +182,9 @@ pub trait StorageEngine: Send + Sync + 'static {
 pub trait Snapshot: Send + Sync {
     /// The value under `key`, or `None`.
     ///
-    /// The bytes may point into the engine's cache and pin a page and the snapshot: copy what is
-    /// kept for long, or in great numbers.
-    /// Errors: `NoSuchTable`, `Corrupt`, `Io`, `Closed`.
+    /// The bytes may point into the engine's cache and pin a page and the snapshot: copy values
+    /// that are kept for a long time, or in large numbers. Errors: `NoSuchTable`, `Corrupt`, `Io`,
+    /// `Closed`.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
     /// A cursor over the table, not yet positioned. It keeps the snapshot alive.
@@ -241,8 +240,9 @@ pub trait Cursor: Send {
     fn suspend(&mut self) {}
 }
 
-/// What every engine counts: counters since it was opened, and present sizes. `None` if the engine
-/// does not know. Counters of a single engine are in [`StorageEngine::report`].
+/// Statistics common to all engines: counters since the engine was opened, and current sizes.
+/// `None` if the engine does not know. Counters of a single engine are in
+/// [`StorageEngine::report`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// Batches applied.
@@ -259,7 +259,7 @@ pub struct EngineStats {
     pub syncs: u64,
     /// Engine transactions that applied at least one batch; `commits / groups` is the mean group.
     pub groups: u64,
-    /// The most batches that shared one engine transaction.
+    /// Maximum number of batches that shared one engine transaction.
     pub group_max: u64,
     /// Size of the engine's files, in bytes.
     pub file_bytes: Option<u64>,

@@ -3,7 +3,7 @@
 //! There are three kinds, and the caller treats each differently:
 //!
 //! ```text
-//!   passing   WriteConflict, LockTimeout     retry the unit on a fresh snapshot, or give up
+//!   transient WriteConflict, LockTimeout     retry the unit on a fresh snapshot, or give up
 //!   caller's  NoSuchTable, TableExists, ..   a programming error or a race with a drop
 //!   ours      Corrupt, Io, NoSpace, ReadOnly the operation fails; nothing is dropped silently
 //! ```
@@ -31,26 +31,26 @@ pub enum StorageError {
         /// How long the caller waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The data on disk is not what was written. Never retried.
+    /// The data on disk differs from what was written. Never retried.
     Corrupt {
         /// The file, or the part of it, that is damaged.
         file: String,
         /// What was found.
         detail: String,
     },
-    /// The operating system refused a read, a write or a sync.
+    /// A read, write or sync failed in the operating system.
     Io {
-        /// What was being done.
+        /// The operation in progress.
         context: String,
         /// The system's classification.
         kind: io::ErrorKind,
         /// The system's message.
         message: String,
     },
-    /// The disk or the quota is full, or the file has the greatest length that the process may
-    /// create: the write was refused. See `ReadOnly` for what follows.
+    /// The disk or the quota is full, or the file has reached the maximum length for the process:
+    /// the write failed. The engine may become `ReadOnly`.
     NoSpace {
-        /// What was being done.
+        /// The operation in progress.
         context: String,
     },
     /// The engine no longer accepts writes; reads continue where possible. Reopening the engine,
@@ -73,7 +73,7 @@ pub enum StorageError {
         /// What was found instead.
         detail: String,
     },
-    /// The folder holds an unfinished backup: an unknown part of the data.
+    /// The folder contains an unfinished backup, that is, an unknown part of the data.
     Unfinished {
         /// The folder.
         folder: String,
@@ -96,7 +96,7 @@ pub enum StorageError {
     },
     /// A key or value is longer than the engine supports.
     TooLarge {
-        /// Length in bytes of what was refused.
+        /// Length of the rejected key or value, in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,
@@ -111,7 +111,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// The read-only state that this failure, if it is final, leads to.
+    /// The `ReadOnly` error for operations after this failure, if it is final.
     pub fn as_read_only(&self) -> StorageError {
         StorageError::ReadOnly {
             why: self.to_string(),
@@ -119,7 +119,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the cause is a full disk, whatever the state of the engine.
+    /// Whether the cause is a full disk, including an engine that is read-only for this reason.
     pub fn is_full(&self) -> bool {
         match self {
             StorageError::NoSpace { .. } => true,

@@ -1,13 +1,13 @@
-//! The folder of an engine's files: everything that an engine requires of a disk, as traits, so
+//! The folder of an engine's files. Traits cover everything that an engine requires of a disk, so
 //! that the whole engine also runs on a simulated disk.
 //!
 //! ```text
 //!   engine ── Folder / File ──┬── DiskFolder             the operating system
-//!                             └── fault::FaultFolder     loses, tears, reorders, refuses
+//!                             └── fault::FaultFolder     loses, tears, reorders, fails
 //! ```
 //!
 //! Invariant: an error of a write or a sync is final. No caller repeats the call and trusts the
-//! second result: after a failed sync the system may have dropped what it could not write.
+//! second result: after a failed sync the system may have dropped the data that it could not write.
 
 use std::fs;
 use std::io;
@@ -36,8 +36,7 @@ pub trait Folder: Send + Sync {
     fn free_bytes(&self) -> io::Result<Option<u64>>;
     /// The folder's path, for messages; `None` if it is not in the file system.
     fn path(&self) -> Option<&Path>;
-    /// Keeps other processes out until the result is dropped.
-    /// Errors: `InUse`, `Io`.
+    /// Locks the folder against other processes until the result is dropped. Errors: `InUse`, `Io`.
     fn lock(&self) -> Result<FolderLock>;
 
     /// A file's name for messages.
@@ -101,12 +100,12 @@ impl Map {
         self.start.as_ptr()
     }
 
-    /// Length in bytes, including what is beyond the file's end.
+    /// Length in bytes, including the part beyond the file's end.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the range is empty. It never is.
+    /// Whether the range is empty, which is always false.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -247,8 +246,8 @@ impl File for DiskFile {
         let (Ok(offset), Ok(len)) = (libc::off_t::try_from(offset), usize::try_from(len)) else {
             return Ok(None);
         };
-        // SAFETY: a new read-only mapping at an address of the system's choosing touches no memory
-        // of ours.
+        // SAFETY: a new read-only mapping at an address that the system chooses does not affect
+        // existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

@@ -1,4 +1,5 @@
-//! Ordered byte keys with snapshots and atomic batches, and the engines that implement that trait.
+//! Ordered byte keys with snapshots and atomic batches, and the storage engines that implement
+//! them.
 //!
 //! ```text
 //!   sheaf-db
@@ -11,7 +12,7 @@
 //!
 //! `registry.rs` opens an engine by location. An engine that keeps files reaches them through the
 //! traits of `folder.rs`. The feature `testing` adds `testing/`: an engine that checks another one
-//! against the contract, and a simulated disk that fails and loses what was not synced.
+//! against the contract, and a simulated disk that fails and loses unsynced writes.
 //!
 //! Keys and values are bytes; their meaning is known only to the caller. An engine implements
 //! batches and snapshots; locks, conflicts and reading one's own writes are built once, on top of

@@ -1,7 +1,7 @@
-//! The engine that keeps everything in memory: the executable specification of the trait.
+//! The in-memory engine: the executable specification of the trait.
 //!
 //! Every key has a chain of versions, oldest first, each with the sequence of the batch that wrote
-//! it. A snapshot is a sequence number, and sees of each chain the last version that is not newer
+//! it. A snapshot is a sequence number, and sees the last version of each chain that is not newer
 //! than itself.
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //! The queue is processed by the next batch, or when the last snapshot is dropped.
 //!
 //! Invariant: a chain is never empty, its sequences strictly increase, and no two adjacent versions
-//! are both "gone". One lock guards everything; readers share it, and hold it for one step at most,
-//! so that an idle cursor blocks no one.
+//! are both "gone". One lock guards everything; readers share it, and hold it for at most one step,
+//! so that an idle cursor does not block others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -32,7 +32,7 @@ use crate::engine::{
 };
 use crate::error::{Result, StorageError};
 
-/// The engine that keeps everything in memory. Its data is lost when it is dropped.
+/// The in-memory engine. Its data is lost when it is dropped.
 pub struct MemoryEngine {
     shared: Arc<Shared>,
 }
@@ -250,7 +250,7 @@ impl State {
         self.garbage.extend(garbage);
     }
 
-    /// Removes what no snapshot at `oldest` or later sees.
+    /// Removes the versions that no snapshot at `oldest` or later sees.
     fn collect(&mut self, oldest: u64) {
         while let Some((superseded_at, _, _)) = self.garbage.front()
             && *superseded_at <= oldest
@@ -459,7 +459,7 @@ impl Drop for Hold {
             }
             open.is_empty()
         };
-        // The last one out trims, unless a writer holds the lock, which will do it.
+        // The last snapshot trims, unless a writer holds the lock: the writer trims then.
         if last && let Some(mut state) = self.shared.state.try_write() {
             let oldest = self.shared.oldest(state.seq);
             state.collect(oldest);
@@ -514,8 +514,8 @@ impl Snapshot for MemorySnapshot {
     }
 }
 
-/// Holds its entry (shared with the table), no lock and no position in the tree: every move
-/// searches again, from the current key.
+/// Holds its entry (shared with the table), but neither a lock nor a position in the tree: every
+/// move searches again from the current key.
 struct MemoryCursor {
     hold: Arc<Hold>,
     table: TableId,

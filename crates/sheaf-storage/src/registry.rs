@@ -8,8 +8,8 @@
 //!   memory            nothing              MemoryEngine
 //! ```
 //!
-//! The contents of the folder decide. A name that contradicts them is refused, so that a full
-//! database is never shown as an empty one.
+//! The contents of the folder decide. A name that contradicts them is rejected, so that an existing
+//! database never appears to be empty.
 //!
 //! To add an engine, add a variant of [`EngineKind`] or, if it keeps its data elsewhere, of
 //! [`Location`]: the compiler then lists what must be defined for it.
@@ -25,7 +25,7 @@ use crate::engine::StorageEngine;
 use crate::error::Result;
 use crate::memory::MemoryEngine;
 
-/// The names of the memory engine: ours and MongoDB's.
+/// The names of the memory engine: sheaf's and MongoDB's.
 const MEMORY_NAMES: [&str; 3] = ["memory", "ephemeralForTest", "inMemory"];
 
 /// An engine that keeps its data in a folder.
@@ -40,7 +40,7 @@ pub enum EngineKind {
 impl EngineKind {
     /// All kinds.
     pub const ALL: [EngineKind; 2] = [EngineKind::LogTree, EngineKind::Redb];
-    /// The kind for a new data folder unless another one is asked for.
+    /// The kind for a new data folder unless another one is requested.
     pub const DEFAULT: EngineKind = EngineKind::LogTree;
 
     /// The name in options, logs and `serverStatus`; equals [`StorageEngine::name`].
@@ -63,7 +63,7 @@ impl EngineKind {
 /// Where an engine keeps its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In memory: the data goes when the engine goes.
+    /// In memory: the data is lost when the engine is dropped.
     Memory,
     /// In a data folder, which may hold other files too.
     Folder {
@@ -129,12 +129,12 @@ impl Location {
     }
 }
 
-/// Why [`Location::choose`] refused.
+/// The error of [`Location::choose`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChooseError {
     /// No engine has this name.
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The folder holds the data of two engines.
@@ -150,7 +150,7 @@ pub enum ChooseError {
         folder: PathBuf,
         /// The engine whose data it holds.
         found: &'static str,
-        /// The engine that was asked for.
+        /// The requested engine.
         wanted: &'static str,
     },
 }
@@ -196,11 +196,12 @@ pub struct Options {
     pub write_buffer_bytes: Option<u64>,
     /// How long a `Buffered` commit may stay in memory only.
     pub flush_interval: Duration,
-    /// How long a commit may be in the log only, before a checkpoint that nothing else requests.
+    /// Maximum time between a commit and a checkpoint that merges it into the main file, if nothing
+    /// else requests a checkpoint.
     pub checkpoint_interval: Duration,
-    /// Free disk space, in bytes, below which batches with puts are refused.
+    /// Free disk space, in bytes, below which batches with puts are rejected.
     pub reserve_bytes: u64,
-    /// Called with what opening finds.
+    /// Called with events during opening.
     pub on_event: Option<Box<dyn Fn(OpenEvent<'_>) + Send>>,
 }
 
@@ -249,7 +250,7 @@ impl Options {
     }
 }
 
-/// What opening an engine found.
+/// An event while an engine is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenEvent<'a> {
     /// The engine's log was replayed.

@@ -1,5 +1,5 @@
-//! The memory budget holds: what the engine accounts stays within it, and what is allocated stays
-//! within what the engine accounts plus a slack that does not grow with the data.
+//! Tests the memory budget: the memory that the engine accounts stays within it, and allocated
+//! memory stays within the accounted memory plus a slack that does not grow with the data.
 //!
 //! Pages are outside the allocator's heap, so for them only the engine's account is checked here;
 //! that their memory is returned to the system is tested in `page_memory.rs`.
@@ -7,8 +7,8 @@
 //! A separate binary, since its allocator counts; its tests run one after the other.
 //!
 //! ```text
-//!   accounted     <=  budget + what is in flight
-//!   allocated     <=  budget + what is in flight + SLACK
+//!   accounted     <=  budget + writes in flight
+//!   allocated     <=  budget + writes in flight + SLACK
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,10 +20,10 @@ use sheaf_storage::{
     Durability, LogTreeEngine, LogTreeOptions, MemoryStats, StorageEngine, TableId, WriteBatch,
 };
 
-/// What is not accounted: buffers of constant size, lists of tables and of space, this test's own
-/// keys and values.
+/// Memory that is not accounted: buffers of constant size, lists of tables and of space, this
+/// test's keys and values.
 const SLACK: u64 = 12 << 20;
-/// By how much threads that charge concurrently may exceed the budget before the cache has shrunk.
+/// Maximum excess over the budget by threads that charge concurrently, before the cache has shrunk.
 const AT_ONCE: u64 = 1 << 20;
 const TABLE: TableId = TableId(1);
 const LARGE: TableId = TableId(2);
@@ -42,19 +42,19 @@ fn allocated(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }

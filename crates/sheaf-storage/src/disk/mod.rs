@@ -1,4 +1,4 @@
-//! Engines that keep their data in files.
+//! Engines that store their data in files.
 
 pub mod logtree;
 pub mod redb;

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   test ──> CheckedEngine ──> engine
-//!                 │  after every move: order, the neighbours, the value by another way
-//!                 │  after every batch: its keys are there, or (refused) nothing has changed
+//!                 │  after every move: order, the neighbours, the value by a separate look-up
+//!                 │  after every batch: its keys exist, or (rejected) nothing has changed
 //!                 └  while a snapshot lives: a repeated read returns the same answer
 //! ```
 //!
-//! For tests: every call costs several. Batches are applied one at a time, so that the effects of
-//! each can be checked before the next; writers that bypass the wrapper cause false alarms.
+//! For tests only: every call results in several calls of the engine. Batches are applied one at a
+//! time, so that the effects of each can be checked before the next; writers that bypass the
+//! wrapper cause false alarms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,7 +202,7 @@ impl StorageEngine for CheckedEngine {
                 Ok((seq, logged))
             }
             Err(error) => {
-                // Whatever the reason, nothing of the batch may be visible.
+                // After any error, no part of the batch may be visible.
                 if let Ok(after) = self.touched(&batch) {
                     assert_eq!(before, after, "a refused batch: {error}");
                 }
@@ -321,7 +322,7 @@ impl Drop for CheckedSnapshot {
             return;
         }
         for ((table, key), before) in self.answers.get_mut() {
-            // An engine that was closed or has failed may refuse.
+            // An engine that was closed or has failed may return an error.
             if let Ok(now) = self.inner.get(*table, key) {
                 assert_eq!(*before, now, "key {key:?} of table {table} has changed");
             }
@@ -338,7 +339,7 @@ struct CheckedCursor {
     /// Number of active cursors, and whether this is one of them.
     active: Arc<AtomicUsize>,
     is_active: bool,
-    /// Not moved since it was suspended.
+    /// Whether the cursor has not been moved since it was suspended.
     suspended: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Tools for tests of engines and of what is built on them; compiled with the feature `testing`.
+//! Tools for tests of engines and of code that uses them; compiled with the feature `testing`.
 //!
 //! ```text
-//!   checked.rs   an engine around another one: asserts the contract of every call
-//!   fault/       a simulated disk that fails, crashes, and loses or tears what was not synced
+//!   checked.rs   an engine that wraps another one and asserts the contract of every call
+//!   fault/       a simulated disk that fails, crashes, and loses or tears unsynced writes
 //! ```
 
 pub mod checked;

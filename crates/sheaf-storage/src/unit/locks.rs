@@ -11,10 +11,10 @@
 //!
 //! For every key the table holds its holder, and the sequence of the last unit that committed under
 //! it. A unit reads the newest published sequence *before* it takes its snapshot, and a committer
-//! publishes *after* its batch has become visible and before it releases its locks. So when a key's
-//! sequence is not newer than the unit's begin, the snapshot is certain to hold what that committer
-//! wrote. Conversely, a conflict may be reported where the snapshot already held the write: false
-//! alarms cost a retry, missed conflicts would cost an update.
+//! publishes *after* its batch has become visible and before it releases its locks. If a key's
+//! sequence is not newer than the unit's begin, the snapshot therefore contains that committer's
+//! writes. Conversely, a conflict may be reported although the snapshot contains the write: a false
+//! conflict costs a retry, a missed one would lose an update.
 //!
 //! A key's sequence is needed only by units that began before it was published: it is kept while
 //! one of those is open and removed after.
@@ -39,10 +39,10 @@ const SHARDS: usize = 64;
 /// How to treat a key that another unit holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// Return `WriteConflict` at once.
+    /// Return `WriteConflict` immediately.
     Fail,
     /// Wait for the holder to finish, but no longer than the limit. Only a unit that holds no lock
-    /// waits; another one fails at once, because it could be part of a cycle.
+    /// waits; any other unit fails immediately, because it could be part of a cycle.
     Wait {
         /// Maximum duration.
         limit: Duration,
@@ -110,7 +110,7 @@ impl Units {
         }
     }
 
-    /// The sequence up to which no unit, open or yet to begin, needs to know what was published.
+    /// The sequence up to which no open or future unit needs the published sequences.
     fn forgettable(&self) -> u64 {
         self.begins.keys().next().copied().unwrap_or(self.published)
     }
@@ -126,9 +126,9 @@ struct Shard {
 #[derive(Default)]
 struct Entry {
     holder: Option<UnitId>,
-    /// Sequence of the last unit that committed under this lock; 0 if no unit needs to know.
+    /// Sequence of the last unit that committed under this lock; 0 if no unit needs it.
     published: u64,
-    /// Waiting units, first come first; none while there is no holder.
+    /// Waiting units in order of arrival; empty while there is no holder.
     waiters: VecDeque<(UnitId, Arc<Condvar>)>,
 }
 
@@ -188,7 +188,7 @@ impl LockTable {
         mode: LockMode,
     ) -> Result<Locked> {
         let mut state = self.shard(name).lock();
-        // A new entry is taken below, so a refusal leaves no entry.
+        // If the entry is new, the lock is taken below, so a refused lock leaves no entry.
         let entry = state.entries.entry(name.clone()).or_default();
         debug_assert!(
             entry.holder.is_some() || entry.waiters.is_empty(),
@@ -296,7 +296,7 @@ impl LockTable {
             published.is_none_or(|seq| seq > entry.published),
             "sequences ascend"
         );
-        // To the unit that has waited longest; the others keep waiting.
+        // Pass the lock to the unit that has waited longest; the others keep waiting.
         let next = entry.waiters.pop_front();
         entry.holder = next.as_ref().map(|(unit, _)| *unit);
         if let Some(seq) = published {

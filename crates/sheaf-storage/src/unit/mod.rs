@@ -49,7 +49,7 @@ struct Shared {
     validator: Validator,
 }
 
-/// Counters since the storage was opened, and the present state of the lock table.
+/// Counters since the storage was opened, and the current state of the lock table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     /// Units begun and not yet ended.
@@ -62,7 +62,7 @@ pub struct LockStats {
     pub waits: u64,
     /// Of those, the ones that reached their limit.
     pub timeouts: u64,
-    /// Serializable units refused because what they had read was changed.
+    /// Serializable units rejected because their reads were outdated.
     pub serialization_failures: u64,
 }
 
@@ -78,7 +78,7 @@ impl Storage {
         }
     }
 
-    /// The engine, for what needs no unit: statistics, syncs, bulk loads.
+    /// The engine, for operations that need no unit: statistics, syncs, bulk loads.
     pub fn engine(&self) -> &Arc<dyn StorageEngine> {
         &self.shared.engine
     }
@@ -93,8 +93,8 @@ impl Storage {
         self.begin_with(|| Ok((None, self.shared.engine.snapshot()?)))
     }
 
-    /// Begins a unit of work whose commit is refused with `WriteConflict` if anything that it has
-    /// read was written by a unit that has committed since.
+    /// Begins a unit of work whose commit fails with `WriteConflict` if a unit that has committed
+    /// since wrote anything that it has read.
     pub fn begin_serializable(&self) -> Result<StorageTransaction> {
         self.begin_with(|| {
             let (unit, snapshot) = self
@@ -196,8 +196,8 @@ impl StorageTransaction {
     /// not see. `LockTimeout` if the holder outlasted the limit.
     ///
     /// After a wait that ended in `WriteConflict` the unit *holds* the lock but cannot commit.
-    /// Either drop it and retry the operation, or, while it has not written, call `refresh`: then
-    /// what was read must be read again, and no other unit can change it this time.
+    /// Either drop it and retry the operation, or, while it has not written, call `refresh`: after
+    /// that, everything must be read again; no other unit can change the locked keys this time.
     pub fn lock(&mut self, table: TableId, key: &[u8], mode: LockMode) -> Result<()> {
         if self.stale {
             return Err(StorageError::WriteConflict);
@@ -267,14 +267,15 @@ impl StorageTransaction {
         self.put_with(table, key, value, Prior::Absent);
     }
 
-    /// As [`StorageTransaction::put`], with what the unit sees of the key. That must still hold when
-    /// it commits: the key is locked, or no other unit can write it.
+    /// Like [`StorageTransaction::put`], with the state of the key that the unit sees. That must
+    /// still be true at the commit: the key is locked, or no other unit can write it.
     pub fn put_with(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, prior: Prior) {
         self.write(table, key, KeyWrite::Put(value.into()), prior, None);
     }
 
-    /// Replaces the value `base` that the unit sees under `key`. As [`StorageTransaction::put_with`]
-    /// and [`WriteBatch::put_over`]: it must still be the value when the unit commits.
+    /// Replaces the value `base` that the unit sees under `key`. As for
+    /// [`StorageTransaction::put_with`] and [`WriteBatch::put_over`], it must still be the value at
+    /// the commit.
     pub fn put_over(&mut self, table: TableId, key: &[u8], value: impl Into<Bytes>, base: &Bytes) {
         let prior = Prior::value(base);
         self.write(table, key, KeyWrite::Put(value.into()), prior, Some(base));
@@ -285,7 +286,7 @@ impl StorageTransaction {
         self.delete_with(table, key, Prior::Unknown);
     }
 
-    /// As [`StorageTransaction::delete`], with what the unit sees of the key; see
+    /// Like [`StorageTransaction::delete`], with the state of the key that the unit sees; see
     /// [`StorageTransaction::put_with`].
     pub fn delete_with(&mut self, table: TableId, key: &[u8], prior: Prior) {
         self.write(table, key, KeyWrite::Delete, prior, None);
@@ -318,7 +319,7 @@ impl StorageTransaction {
         self.change_table(table, |batch| batch.delete_range(table, lo, hi));
     }
 
-    /// Creates an empty table, which the unit may use at once.
+    /// Creates an empty table, which the unit can use immediately.
     pub fn create_table(&mut self, table: TableId) {
         self.change_table(table, |batch| batch.create_table(table));
     }
@@ -356,7 +357,7 @@ impl StorageTransaction {
     }
 
     /// Undoes every write since the savepoint. Locks stay held until the unit ends. The savepoint
-    /// stays open; later ones are void, but must still be released.
+    /// stays open; later savepoints are invalid, but must still be released.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         if self.undo.len() > savepoint.undo {
             let writes = Arc::make_mut(&mut self.writes);
@@ -383,18 +384,18 @@ impl StorageTransaction {
     /// Commits: all writes become visible together, and durable according to `durability`.
     ///
     /// A unit without writes commits nothing, and returns sequence 0. With `Synced` it still makes
-    /// durable what was visible before it, so that an acknowledgement of "nothing to change" holds
-    /// after a crash.
+    /// all previously visible commits durable, so that an acknowledgement of "nothing to change" is
+    /// valid after a crash.
     ///
     /// Errors of the engine's `apply`: nothing was written and the unit is rolled back.
-    /// `WriteConflict` if a stale lock was not refreshed: likewise. An error of the sync may come
-    /// after the writes have become visible: they are not undone, and the engine accepts no more
-    /// writes.
+    /// `WriteConflict` if a stale lock was not refreshed; the unit is rolled back, too. An error of
+    /// the sync may come after the writes have become visible: they are not undone, and the engine
+    /// accepts no more writes.
     pub fn commit(self, durability: Durability) -> Result<CommitSeq> {
         self.commit_counted(durability).map(|(seq, _)| seq)
     }
 
-    /// As [`StorageTransaction::commit`]; also returns how many bytes the engine logged for it.
+    /// Like [`StorageTransaction::commit`]; also returns how many bytes the engine logged for it.
     pub fn commit_counted(mut self, durability: Durability) -> Result<(CommitSeq, u64)> {
         if self.stale {
             return Err(StorageError::WriteConflict);
@@ -415,7 +416,7 @@ impl StorageTransaction {
             let _guard = shared.validator.commit(self.tracked.as_ref(), &batch)?;
             shared.engine.apply_counted(batch, durability)?
         };
-        // From here on the unit is committed: nothing below may undo it.
+        // The unit is committed now: nothing below may undo it.
         self.open = false;
         if let Some(tracked) = self.tracked.take() {
             shared.validator.end(&tracked);

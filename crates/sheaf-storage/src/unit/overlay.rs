@@ -20,7 +20,7 @@ use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 
-/// The view of a unit of work: its snapshot, and what it had written when the view was taken.
+/// The view of a unit of work: its snapshot, and its writes at the time when the view was taken.
 pub(super) struct OverlaySnapshot {
     base: Arc<dyn Snapshot>,
     writes: Arc<WriteBatch>,
@@ -130,7 +130,7 @@ enum Stream {
 }
 
 struct OverlayCursor {
-    /// The snapshot's cursor; `None` if nothing of the snapshot's table is visible.
+    /// The snapshot's cursor; `None` if no entry of the snapshot's table is visible.
     base: Option<Box<dyn Cursor>>,
     /// Whether `base` is on a visible entry.
     base_on: bool,
@@ -141,7 +141,7 @@ struct OverlayCursor {
     writes: Arc<TableWrites>,
     current: Stream,
     forward: bool,
-    /// Scratch for the key at which the direction turns.
+    /// Buffer for the key at which the direction changes.
     turn_key: Vec<u8>,
 }
 
@@ -287,7 +287,7 @@ impl OverlayCursor {
     }
 }
 
-/// Everything after `key` in the direction of the move.
+/// The range after `key` in the direction of the move.
 fn beyond(key: &[u8], forward: bool) -> (Bound<&[u8]>, Bound<&[u8]>) {
     if forward {
         (Bound::Excluded(key), Bound::Unbounded)

@@ -1,5 +1,5 @@
-//! Optimistic validation of serializable units: what a unit has read must be unchanged when it
-//! commits.
+//! Optimistic validation of serializable units: the data that a unit has read must be unchanged
+//! when it commits.
 //!
 //! ```text
 //!   begin ─ snapshot ─ reads: points and ranges recorded ─ commit: ─┬─ written by others since? ─> WriteConflict
@@ -7,20 +7,20 @@
 //! ```
 //!
 //! Snapshot isolation lets two units read the same data and make writes that contradict each other
-//! (write skew), or miss each other's inserts (phantoms). A serializable unit is refused if a key
+//! (write skew), or miss each other's inserts (phantoms). A serializable unit is rejected if a key
 //! that it read, or that is in a range that it walked, was written by a unit that committed after
 //! its snapshot: its writes are then based on outdated reads. Units that commit are therefore
 //! equivalent to a serial execution in the order of their commits; read-only units are equivalent
 //! to an execution at their snapshot.
 //!
 //! This is backward validation of the read set as in optimistic concurrency control (Kung and
-//! Robinson, 1981), over snapshots. It refuses more than the test for dangerous structures of
+//! Robinson, 1981), over snapshots. It rejects more units than the test for dangerous structures of
 //! Cahill, Röhm and Fekete (2008) and of Ports and Grittner (2012), which requires two consecutive
 //! read-write conflicts, and needs no locks that outlive a unit.
 //!
 //! Invariant: while a serializable unit is open, every unit records its writes before they become
 //! visible. The gate ensures that: a committing unit holds it shared, and the begin of a
-//! serializable unit takes it exclusively, so that no commit is half done when the snapshot is
+//! serializable unit takes it exclusively, so that no commit is in progress when the snapshot is
 //! taken.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -35,7 +35,7 @@ use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 
 /// Maximum number of keys recorded for open serializable units. Beyond it the oldest are dropped,
-/// and units that began before them are refused.
+/// and units that began before them are rejected.
 const KEYS_MAX: usize = 1 << 20;
 
 /// Maximum number of ranges in a unit's reads of one table; beyond it they are merged into one.
@@ -49,7 +49,7 @@ pub(super) struct Validator {
     /// Serializable units that are open.
     open: AtomicU64,
     log: Mutex<CommitLog>,
-    /// Units refused because what they had read was changed.
+    /// Number of units rejected because their reads were outdated.
     pub(super) refused: AtomicU64,
 }
 
@@ -116,7 +116,7 @@ fn size(batch: &WriteBatch) -> usize {
         .sum()
 }
 
-/// The part of a serializable unit: its read set, and when it began.
+/// The state of a serializable unit: its read set, and when it began.
 pub(super) struct TrackedUnit {
     begin: u64,
     reads: Arc<Mutex<ReadSet>>,
@@ -129,7 +129,7 @@ pub(super) struct CommitGuard<'g> {
 }
 
 impl Validator {
-    /// Begins a serializable unit: calls `take` for its snapshot while no commit is half done.
+    /// Begins a serializable unit: calls `take` for its snapshot while no commit is in progress.
     pub(super) fn begin(
         &self,
         take: impl FnOnce() -> Result<Arc<dyn Snapshot>>,
@@ -192,7 +192,7 @@ impl Validator {
         })
     }
 
-    /// A serializable unit has ended.
+    /// Removes a serializable unit that has ended.
     pub(super) fn end(&self, unit: &TrackedUnit) {
         self.log.lock().leave(unit.begin);
         self.open.fetch_sub(1, Ordering::AcqRel);
@@ -281,7 +281,7 @@ impl ReadSet {
             if ranges.is_none() && walks().next().is_none() {
                 return false;
             }
-            // A dropped table or a deleted range is rare, and counts as a conflict as a whole.
+            // Dropped tables and deleted ranges are rare, and always count as a conflict.
             if writes.fate() != TableFate::Kept || !writes.ranges().is_empty() {
                 return true;
             }
@@ -293,7 +293,7 @@ impl ReadSet {
     }
 }
 
-/// A snapshot that records what is read from it.
+/// A snapshot that records the keys that are read from it.
 struct TrackedSnapshot {
     inner: Arc<dyn Snapshot>,
     reads: Arc<Mutex<ReadSet>>,
@@ -314,7 +314,7 @@ impl Snapshot for TrackedSnapshot {
             reads.walks.push(None);
             reads.walks.len() - 1
         });
-        // Occupied by an empty range until the cursor is positioned.
+        // An empty range until the cursor is positioned.
         reads.walks[slot] = Some(Walk {
             table,
             lo: vec![0xff; 1],
@@ -339,7 +339,7 @@ impl Snapshot for TrackedSnapshot {
     }
 }
 
-/// A cursor that records what it walks over, including gaps.
+/// A cursor that records the ranges that it walks over, including gaps.
 struct TrackedCursor {
     inner: Box<dyn Cursor>,
     reads: Arc<Mutex<ReadSet>>,

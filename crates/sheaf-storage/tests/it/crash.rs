@@ -140,7 +140,7 @@ pub fn check_state<E: StorageEngine>(
         let bytes = rows.values().map(|value| value.len() as u64).sum::<u64>();
         assert_eq!(stats.value_bytes, bytes, "{what}");
     }
-    // And it continues from there.
+    // The engine continues from there.
     let mut batch = WriteBatch::new();
     batch.put(TableId::CATALOG, b"after the crash", "x");
     engine.apply(batch, Durability::Synced).unwrap();
@@ -223,8 +223,8 @@ fn a_failed_write_or_sync_ends_writing_and_loses_nothing_durable() {
             _ => matches!(error, StorageError::Io { .. }),
         };
         assert!(expected, "event {at}: {error:?}");
-        // No more writes, even though the disk works again; the error states the reason; what was
-        // visible still is, as far as it can be read.
+        // No more writes, even though the disk works again. The error states the reason. Visible
+        // data remains visible if it can be read.
         let mut batch = WriteBatch::new();
         batch.put(TableId::CATALOG, b"k", "v");
         match engine.apply(batch, Durability::Buffered) {

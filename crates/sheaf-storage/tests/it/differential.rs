@@ -173,8 +173,8 @@ impl World {
                 self.units.clear();
                 self.storages[1].engine().close().unwrap();
                 self.storages[1] = redb(&self.disk);
-                // Closed or not: the folder is unlocked, and what the tree lacks is read from the
-                // log.
+                // With or without a close: the folder is unlocked, and batches that are not in the
+                // tree are read from the log.
                 if self.model.0.len() % 2 == 0 {
                     self.storages[2].engine().close().unwrap();
                     self.storages[2] = sheaf(&self.folder, self.cache_bytes);

@@ -1,4 +1,4 @@
-//! redb over a simulated disk: what is durable when, the reserve of space, the limits.
+//! redb over a simulated disk: durability, the reserve of free space, limits.
 
 use std::sync::Arc;
 use std::thread;

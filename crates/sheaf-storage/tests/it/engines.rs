@@ -51,13 +51,14 @@ fn in_folder(engine: EngineKind) -> TestEngine {
     }
 }
 
-/// The engine in a folder of a simulated disk, so small that all its limits are reached early.
+/// The engine in a folder of a simulated disk, with sizes so small that all limits are reached
+/// early.
 pub fn small_sheaf(folder: &FaultFolder, flush_interval: Duration) -> Result<LogTreeEngine> {
     sheaf_with_cache(folder, flush_interval, 1 << 20)
 }
 
-/// As [`small_sheaf`], with a budget of `cache_bytes`. With 0 no page stays in the cache, and every
-/// checkpoint spills the existing snapshots.
+/// Like [`small_sheaf`], with a budget of `cache_bytes`. With 0 no page stays in the cache, and
+/// every checkpoint spills the existing snapshots.
 pub fn sheaf_with_cache(
     folder: &FaultFolder,
     flush_interval: Duration,

@@ -1,5 +1,5 @@
-//! The file format: a small file of each released version stays readable, others are refused with a
-//! clear error.
+//! The file format: a small file of each released version stays readable, other files are rejected
+//! with a clear error.
 
 use std::path::PathBuf;
 
@@ -132,7 +132,7 @@ fn opens(name: &str, changes: &[Op]) {
         }
         let deltas = changes.iter().filter(|op| matches!(op, Op::Change(..)));
         assert_eq!(engine.detail().log_deltas, deltas.count() as u64);
-        // As a crash would leave it: a close would empty the log.
+        // The state after a crash: a close would empty the log.
         copy(folder.path(), &kept);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ fn open(folder: &FaultFolder, generation_bytes: u64) -> Result<LogTreeEngine> {
     LogTreeEngine::open_in(Arc::new(folder.clone()), options)
 }
 
-/// Opens what a crash leaves, and compares contents and sizes with the model.
+/// Opens the files after a crash, and compares contents and sizes with the model.
 fn check(folder: &FaultFolder, generation_bytes: u64, model: &Model) {
     let found = folder.after_crash(Remains::Nothing);
     let engine = open(&found, generation_bytes).unwrap();
@@ -132,7 +132,7 @@ fn a_delta_without_its_base_is_refused_by_file_and_offset() {
         engine.sync().unwrap();
         contents(&folder.after_crash(Remains::Nothing))
     };
-    // One is looked up as it comes, many concurrently.
+    // A single change is looked up directly, many are looked up concurrently.
     for changes in [1, 1000] {
         let mut mixed = files(1, changes);
         let (_, tree) = files(2, 0).remove_entry("tree").unwrap();

@@ -136,7 +136,7 @@ fn fail_at_every_event(fault: &dyn Fn(u64) -> Fault) {
                 ),
                 "event {at}: {error:?}"
             );
-            // What was applied is still visible, and the batch that failed may be.
+            // Applied batches are still visible, and the failed batch may be.
             let found = dump(&*engine.snapshot().unwrap(), TABLES);
             let expected = &states[visible..(visible + 2).min(states.len())];
             assert!(expected.contains(&found), "event {at}: {error:?}");
@@ -208,7 +208,7 @@ fn a_disk_that_is_full_for_a_while_ends_nothing() {
             applied = engine.apply(batch, Durability::Synced);
         }
         applied.unwrap();
-        // Nor does a checkpoint that finds no room.
+        // A checkpoint without enough space does not, either.
         folder.set_capacity(Some(files(&folder) as u64));
         match engine.checkpoint() {
             Ok(()) => {}

@@ -1,5 +1,4 @@
-//! The logtree engine: what is durable when, checkpoints concurrent with writers, limits, backup,
-//! repair.
+//! The logtree engine: durability, checkpoints concurrent with writers, limits, backup, repair.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -199,7 +198,7 @@ fn snapshots_are_whole_while_generations_come_and_go() {
 fn writers_are_slowed_and_not_stopped_when_checkpoints_fall_behind() {
     let folder = FaultFolder::default();
     let engine = with_tables(&folder, Duration::from_millis(5));
-    // Many times the amount that may wait.
+    // Many times the maximum checkpoint debt.
     for n in 0..6000_u32 {
         let mut batch = WriteBatch::new();
         batch.insert_new(T, &n.to_be_bytes(), vec![n as u8; 1500]);
@@ -504,8 +503,8 @@ fn a_backup_of_a_running_engine_can_be_opened() {
     assert!(matches!(again, Err(StorageError::Io { .. })), "{again:?}");
 }
 
-/// Whatever fails during a backup, and wherever it is interrupted, the result is nothing, a
-/// complete backup, or files that do not open.
+/// After any failure or interruption of a backup, the folder is empty, contains a complete backup,
+/// or cannot be opened.
 #[test]
 fn an_incomplete_backup_is_never_opened() {
     let folder = FaultFolder::default();

@@ -1,5 +1,5 @@
-//! `kill -9` under load, repeatedly on the same files: nothing acknowledged is lost, nothing is
-//! torn.
+//! `kill -9` under load, repeatedly on the same files: no acknowledged write is lost, and no batch
+//! is torn.
 //!
 //! The child process is this same test run again. It writes with several threads; each batch has a
 //! key in one table, its index entry in another, and a change of the writer's hot key in a third,

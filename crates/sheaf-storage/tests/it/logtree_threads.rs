@@ -1,6 +1,6 @@
 //! Everything that the logtree engine does concurrently, scaled down: tools that detect undefined
-//! behaviour and data races are a hundred times slower than the processor, and run this test over
-//! all of the engine's unsafe code.
+//! behaviour and data races, which slow down execution a hundredfold, run this test to cover all of
+//! the engine's unsafe code.
 //!
 //! ```text
 //!   writer, writer   batches over two tables: small and large values, deletes, ranges ─┐
@@ -77,7 +77,7 @@ type Rows = BTreeMap<Vec<u8>, usize>;
 /// A writer's rows after a round, and their lengths.
 fn rows(writer: u8, round: u32) -> Rows {
     let mut rows = Rows::new();
-    // Since the last range.
+    // The rounds since the last deleted range.
     let begin = (1..=round).rev().find(|round| round % 7 == 3).unwrap_or(1);
     for round in begin..=round {
         let batch = batch(writer, round);
@@ -160,8 +160,7 @@ fn run_concurrently(folder: &Arc<dyn Folder>, reading: PageReading) {
             })
             .collect();
         scope.spawn(move || {
-            // The first snapshot is held to the end: what it keeps in memory is spilled during the
-            // run.
+            // The first snapshot is held to the end: its generations are spilled during the run.
             let first = engine.snapshot().unwrap();
             let (then, _) = check(&*first);
             let mut cursor = first.cursor(TABLES[0]).unwrap();
@@ -252,7 +251,7 @@ fn run_concurrently(folder: &Arc<dyn Folder>, reading: PageReading) {
 fn all_threads_with_the_page_cache() {
     let folder = FaultFolder::default();
     run_concurrently(&(Arc::new(folder.clone()) as _), PageReading::Cached);
-    // And without a close: the log is replayed.
+    // The same without a close: the log is replayed.
     let engine = LogTreeEngine::open_in(Arc::new(folder.clone()), options(PageReading::Cached));
     let engine = engine.unwrap();
     let more = ROUNDS + 1;
@@ -320,7 +319,7 @@ fn a_snapshot_is_spilled_while_cursors_use_it() {
     assert_eq!(snapshot.len(TABLES[0]), Ok(3));
 }
 
-/// Miri maps no files.
+/// Miri cannot map files.
 #[cfg(not(miri))]
 #[test]
 fn all_threads_with_a_mapped_file() {

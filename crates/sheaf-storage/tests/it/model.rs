@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// The batch of `ops` on this state, with what it knows of the values that are replaced.
+    /// The batch of `ops` on this state, with hints and bases for the replaced values.
     pub fn batch(&self, ops: &[Op]) -> WriteBatch {
         let (mut batch, mut now) = (WriteBatch::new(), self.clone());
         for op in ops {

@@ -34,7 +34,7 @@ pub enum What {
 }
 
 impl List {
-    /// Sorted, each key once: of two changes of one key the later one counts.
+    /// Sorted, each key once: if a key is changed twice, the later change is kept.
     pub fn new(list: impl IntoIterator<Item = (Vec<u8>, What)>) -> List {
         let mut keys = BTreeMap::new();
         let mut ranges = BTreeMap::new();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   committer   the end is here ───────────────────────> cut
-//!   builder              pages after that end ─ written ─> must be there
+//!   builder              pages after that end ─ written ─> must exist
 //! ```
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The tree file on a disk that crashes, refuses, fills up, and returns wrong bytes.
+//! The tree file on a disk that crashes, fails, fills up, and returns wrong bytes.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -386,7 +386,7 @@ fn salvage_saves_readable_data_and_reports_the_rest() {
     }
 }
 
-/// Uses a file in every way; errors are accepted, panics are not.
+/// Calls every operation on a file; errors are accepted, panics are not.
 fn use_up(folder: &FaultFolder) {
     if let Ok(file) = open(folder) {
         let roots = file.roots();

@@ -169,7 +169,7 @@ fn a_held_snapshot_keeps_one_copy_of_its_data() {
         sizes.push(file.stats().file_bytes);
         verified(&file);
     }
-    // It levels off at the old pages, the new ones, and those being written.
+    // The size converges to that of the old pages, the new ones, and those being written.
     assert!(sizes[58] < small * 4, "{small}, then {sizes:?}");
     assert!(sizes[58] <= sizes[20] + sizes[20] / 8, "{sizes:?}");
     check(&held, &Tables::from([(TABLE, first), (OTHER, Map::new())]));

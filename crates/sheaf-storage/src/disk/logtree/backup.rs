@@ -5,8 +5,8 @@
 //!                                └─> verify: every page read and checked
 //! ```
 //!
-//! Invariant: a backup's folder holds a marker file from its first file to its last. With the
-//! marker nothing in the folder opens.
+//! Invariant: the backup's folder contains a marker file until the backup is complete. A folder
+//! with the marker cannot be opened as a database.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::engine::{Finding, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 use crate::folder::Folder;
 
-/// Number of entries after which the caller is asked whether to continue.
+/// Number of entries between two checks of whether to continue and of the free disk space.
 const LOOK: u64 = 1024;
 
 impl Shared {
@@ -43,7 +43,7 @@ impl Shared {
         let made = to.sync().map_err(failed).and_then(|()| {
             let _lock = to.lock()?;
             self.copy_to(&to, go_on)?;
-            // From here on the copy is whole.
+            // The copy is complete.
             to.remove(UNFINISHED)
                 .and_then(|()| to.sync())
                 .map_err(|error| StorageError::io("end a backup", &error))
@@ -58,8 +58,8 @@ impl Shared {
         Ok(lengths.iter().sum())
     }
 
-    /// Copies the current state into a tree, and begins a log after it: without one the copy would
-    /// look like a database whose log is lost.
+    /// Copies the current state into a tree, and begins a log after it: without a log, the copy
+    /// could not be distinguished from a database whose log was lost.
     fn copy_to(
         self: &Arc<Self>,
         to: &Arc<dyn Folder>,
@@ -74,7 +74,7 @@ impl Shared {
                 self.copy_tables(to, roots.sequence(), &tables, copy, go_on)?;
                 roots.sequence()
             }
-            // A read-only engine has in memory what its tree will never get.
+            // A read-only engine holds writes in memory that will never be merged into its tree.
             Err(StorageError::ReadOnly { .. }) => {
                 let last = self.log.head().last();
                 self.sequencer.wait_visible(last);
@@ -148,7 +148,7 @@ impl Shared {
     /// See [`crate::StorageEngine::verify`].
     pub(super) fn verify(self: &Arc<Self>, progress: &mut dyn FnMut(f64)) -> Result<Vec<Finding>> {
         self.check_open()?;
-        // What is only in the log can be verified once the tree holds it.
+        // Merge writes that are only in the log into the tree, so that they are verified, too.
         match self.checkpoint_now() {
             Ok(()) | Err(StorageError::ReadOnly { .. } | StorageError::Corrupt { .. }) => {}
             Err(error) => return Err(error),
@@ -162,8 +162,8 @@ fn list(folder: &Arc<dyn Folder>) -> Result<Vec<String>> {
     listed.map_err(|error| StorageError::io("list the folder of the backup", &error))
 }
 
-/// Removes what a backup has written, the marker last. A file that cannot be removed then does no
-/// harm.
+/// Removes the files of a backup, the marker last. Failures are ignored: as long as the marker
+/// exists, the remaining files cannot be opened.
 fn discard(folder: &Arc<dyn Folder>) {
     let Ok(names) = folder.list() else {
         return;

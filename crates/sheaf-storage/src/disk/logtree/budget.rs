@@ -6,12 +6,13 @@
 //! ```
 //!
 //! Memtables charge what they allocate and release it when the last snapshot drops them. A charge
-//! is never refused: a write that was accepted must be stored. What can be read again (the page
-//! cache) registers as a [`Reclaim`] and is asked to shrink when the sum exceeds the limit. What
-//! exceeds the limit even then is [`MemoryBudget::excess`], which slows writers down.
+//! is never refused: a write that was accepted must be stored. Caches whose contents can be read
+//! again (the page cache) register as [`Reclaim`] and are shrunk when the sum exceeds the limit.
+//! The remaining excess ([`MemoryBudget::excess`]) slows writers down.
 //!
-//! Counted is what the engine itself keeps. Not counted: what callers hold (a batch before it is
-//! applied, a value copied for them), the allocator's overhead, and small things of constant size.
+//! Only memory that the engine itself holds is charged. Not charged: memory that callers hold (a
+//! batch before it is applied, a value copied for them), the allocator's overhead, and small
+//! allocations of constant size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,7 +30,7 @@ pub enum MemoryKind {
     Mapped,
     /// Buffers of the log, until they are written.
     Log,
-    /// Large batches in flight: their encoding, and what a checkpoint is about to write.
+    /// Large batches in flight: their encoding, and the pages that a checkpoint is about to write.
     Batches,
 }
 
@@ -38,14 +39,14 @@ impl MemoryKind {
     pub const COUNT: usize = 5;
 }
 
-/// While others wait for more, a charge reclaims at most this many times its own bytes.
+/// While other charges wait, a charge reclaims at most this multiple of its own bytes.
 const OTHERS_PART: u64 = 4;
 
-/// How often a cache is asked: pages that readers hold are not freed yet, and others may charge
-/// more meanwhile.
+/// Number of attempts to reclaim: pages that readers hold are not freed immediately, and other
+/// threads may charge more meanwhile.
 const TRIES: usize = 3;
 
-/// Bytes of one kind, or of all.
+/// Current and peak bytes of one kind, or of all.
 #[derive(Default)]
 struct Counter {
     used: AtomicU64,
@@ -55,7 +56,7 @@ struct Counter {
 impl Counter {
     fn add(&self, bytes: u64) -> u64 {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Seldom a new maximum: then a load is all it costs.
+        // New maxima are rare; usually this costs only a load.
         if used > self.most.load(Ordering::Relaxed) {
             self.most.fetch_max(used, Ordering::Relaxed);
         }
@@ -90,7 +91,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, of which nothing is used.
+    /// An unused budget of `limit` bytes.
     pub fn new(limit: u64) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget {
             limit,
@@ -113,12 +114,12 @@ impl MemoryBudget {
         self.kinds[kind as usize].used.load(Ordering::Relaxed)
     }
 
-    /// All kinds together: now, and the maximum so far.
+    /// Current and peak use of all kinds together.
     pub fn total(&self) -> MemoryUse {
         Self::read(&self.total)
     }
 
-    /// One kind: now, and the maximum so far.
+    /// Current and peak use of one kind.
     pub fn of(&self, kind: MemoryKind) -> MemoryUse {
         Self::read(&self.kinds[kind as usize])
     }
@@ -143,8 +144,8 @@ impl MemoryBudget {
 
     fn enter(&self, bytes: u64) {
         if self.used() + self.coming.load(Ordering::Relaxed) + bytes > self.limit {
-            // Reclaim first, then charge: the sum is to stay below the limit. `coming` keeps others
-            // from using what a slow charge has reclaimed.
+            // Reclaim first, then charge, so that the sum stays below the limit. `coming` keeps
+            // other threads from using the memory that a slow charge has reclaimed.
             self.coming.fetch_add(bytes, Ordering::Relaxed);
             self.reclaim(bytes);
             self.total.add(bytes);
@@ -154,8 +155,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Makes caches shrink for what is coming, `own` of which is the caller's: it reclaims for
-    /// itself and for a part of the others.
+    /// Shrinks caches for the pending charges, of which `own` bytes are the caller's. It reclaims
+    /// for itself and for part of the other charges.
     fn reclaim(&self, own: u64) {
         let givers = self.givers.read();
         for _ in 0..TRIES {
@@ -170,8 +171,8 @@ impl MemoryBudget {
         }
     }
 
-    /// As [`MemoryBudget::charge`], unless the kind would exceed `most`; but the first charge is
-    /// always accepted, however large. Returns whether it was.
+    /// Like [`MemoryBudget::charge`], but rejects a charge with which the kind would exceed `most`.
+    /// The first charge of a kind is always accepted. Returns whether the charge was accepted.
     pub fn charge_up_to(&self, kind: MemoryKind, bytes: u64, most: u64) -> bool {
         let counter = &self.kinds[kind as usize];
         let fits = |used: u64| (used == 0 || used + bytes <= most).then_some(used + bytes);
@@ -214,7 +215,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Charges `bytes`, as [`MemoryBudget::charge`].
+    /// Charges `bytes`, like [`MemoryBudget::charge`].
     pub fn new(budget: &Arc<MemoryBudget>, kind: MemoryKind, bytes: u64) -> Charge {
         budget.charge(kind, bytes);
         Charge::taken(budget, kind, bytes)

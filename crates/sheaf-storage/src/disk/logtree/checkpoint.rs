@@ -8,11 +8,11 @@
 //!
 //! Invariants:
 //!
-//! - The tree's sequence states what it holds: every batch up to it and none beyond. Replay begins
-//!   after it, so a checkpoint that a crash interrupted is simply repeated.
+//! - The tree contains exactly the batches up to its sequence. Replay begins after it, so a
+//!   checkpoint that a crash interrupted is simply repeated.
 //! - The log is trimmed after the roots are durable, never before.
 //! - A checkpoint that fails for lack of space, or because a page could not be read, has changed
-//!   nothing, and is retried. After any other failure of the tree's file the engine writes no more.
+//!   nothing, and is retried. After any other failure of the tree's file the engine is read-only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use crate::error::{Result, StorageError};
 
 /// Delay before a failed checkpoint is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// Interval at which the checkpointer checks for work without being called.
+/// Interval at which the checkpointer checks for work without a request.
 const TICK: Duration = Duration::from_millis(500);
 /// Interval at which a stalled writer checks again.
 const POLL: Duration = Duration::from_millis(5);
@@ -49,13 +49,13 @@ pub(super) struct Checkpointer {
     one: Mutex<()>,
     pub(super) stop: Mutex<bool>,
     called: Condvar,
-    /// A thread is creating the next generation.
+    /// Whether a thread is creating the next generation.
     freezing: AtomicBool,
     /// Bytes of frozen generations.
     pub(super) debt: AtomicU64,
     pub(super) done: AtomicU64,
     pub(super) micros: AtomicU64,
-    /// Number of times that it has done all the work there was.
+    /// Number of rounds in which it has done all pending work.
     rounds: AtomicU64,
     /// Why the last checkpoint failed; `None` once one has succeeded.
     pub(super) failure: Mutex<Option<StorageError>>,
@@ -91,9 +91,9 @@ struct ReclaimTimer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// No caller waits: pauses between pieces, as far as the load of writers allows.
+    /// No caller waits: pauses between pieces if the load of writers allows it.
     Paced,
-    /// A caller waits for it.
+    /// A caller waits for the checkpoint: no pauses.
     Immediate,
 }
 
@@ -119,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Freezes the active generation if it holds anything, and, given a view, only if it is still
-    /// that view's.
+    /// Freezes the active generation unless it is empty. With `expected`, only if it is still the
+    /// active generation of that view.
     fn freeze(&self, expected: Option<&Arc<View<Roots>>>) {
         let fresh = Arc::new(Generation::new(
             self.sizes.generation_bytes,
@@ -193,7 +193,7 @@ impl Shared {
         extra: Extra,
     ) -> Result<()> {
         let frozen = view.frozen();
-        // What the tree holds must be in the log as well, so that replay finds no gap.
+        // Everything in the tree must be in the log as well, so that replay finds no gap.
         self.sequencer.wait_visible(up_to);
         self.log.sync_to(up_to)?;
         if frozen.is_empty() && matches!(extra, Extra::Nothing) {
@@ -274,7 +274,7 @@ impl Shared {
             let is_due = old || !view.frozen().is_empty();
             drop(view);
             if is_due && self.log.check().is_err() {
-                // The engine writes no more; `close` ends the thread.
+                // The engine is read-only; `close` ends the thread.
                 self.sleep_unless_stopped(RETRY);
                 continue;
             }
@@ -293,7 +293,8 @@ impl Shared {
     }
 
     /// While less disk space than the reserve is free, returns free space within the file to the
-    /// file system. Writes are refused then, so no ordinary checkpoint follows that would do it.
+    /// file system. Writes are rejected meanwhile, so there is no ordinary checkpoint that would do
+    /// this.
     fn reclaim_space(self: &Arc<Self>, timer: &mut ReclaimTimer) {
         let due = timer.next.is_none_or(|next| Instant::now() >= next);
         if !due || !self.scarce.load(Ordering::Relaxed) || self.log.check().is_err() {
@@ -349,7 +350,7 @@ impl Shared {
         match excess.max(written.saturating_sub(self.sizes.written_max)) {
             0 => 0,
             excess if debt + self.retired.bytes() > self.sizes.generation_bytes => excess,
-            // Readers hold it.
+            // Only readers hold the excess memory.
             _ => 0,
         }
     }
@@ -362,8 +363,8 @@ impl Shared {
             + coming.saturating_sub(own)
     }
 
-    /// Slows a writer down in proportion to the debt.
-    /// Errors: why checkpoints fail, once their debt has reached its maximum.
+    /// Slows a writer down in proportion to the debt. Errors: the error of the failing checkpoints,
+    /// once the debt has reached its maximum.
     pub(super) fn slow_down(&self, batch: &WriteBatch, own: u64) -> Result<()> {
         let pressure = self.pressure(own);
         if pressure <= 0.0 {
@@ -397,13 +398,13 @@ impl Shared {
     }
 
     /// Waits while much more than the budget is in use and checkpoints or spills free some of it.
-    /// Does not wait for what they cannot free: a cursor in use pins what it points at.
+    /// Does not wait for memory that they cannot free: a cursor in use pins its page.
     fn wait_for_memory(&self, own: u64) -> Result<()> {
         let given_back = || {
             self.checkpointer.done.load(Ordering::Relaxed) + self.spilled.load(Ordering::Relaxed)
         };
         let rounds = || self.checkpointer.rounds.load(Ordering::Relaxed);
-        // Its bytes are charged as a batch, and will be in a generation as well.
+        // The batch is charged already, and its bytes will be charged again in a generation.
         let is_crowded = || self.excess(self.debt(own), own) > self.sizes.excess_max;
         while is_crowded() {
             let before = given_back();
@@ -470,7 +471,8 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Pauses between the pieces of a checkpoint; the higher the load of writers, the shorter.
+/// Pauses between the pieces of a checkpoint; the pauses are shorter if the load of writers is
+/// higher.
 struct Pacer {
     shared: Arc<Shared>,
     urgency: Urgency,
@@ -487,8 +489,8 @@ impl Pacer {
         }
     }
 
-    /// Pauses as long as the piece took while there is no pressure: half of the disk's and of a
-    /// processor's time stays free.
+    /// Without pressure, pauses as long as the piece took, so that half of the time of the disk and
+    /// of a processor stays available.
     fn pause_after_piece(&mut self) {
         if self.urgency == Urgency::Paced && !*self.shared.checkpointer.stop.lock() {
             let debt = self.shared.checkpointer.debt.load(Ordering::Relaxed);

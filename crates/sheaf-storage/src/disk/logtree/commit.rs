@@ -34,7 +34,7 @@ use crate::error::{Result, StorageError};
 
 /// The state that changes with every sequence, guarded by the log's lock.
 pub(super) struct PipelineState {
-    /// The newest view; the next batch goes into its active generation.
+    /// The newest view; the next batch is inserted into its active generation.
     pub(super) view: Arc<View<Roots>>,
     /// The last sequence of the newest frozen generation, or the tree's sequence.
     pub(super) frozen_to: u64,
@@ -84,7 +84,8 @@ impl Shared {
             MEMORY.set(memory);
         }
         let (seq, view, crowded) = begun?;
-        // A batch that is half inserted can neither be undone nor be followed by another one.
+        // A partially inserted batch cannot be undone, and no later batch may become visible after
+        // it.
         let whole = AbortUnlessWhole;
         view.insert(seq, batch);
         mem::forget(whole);
@@ -123,7 +124,7 @@ impl Shared {
     }
 
     /// Charges the memory that a large batch takes until it is written to the log. If too many are
-    /// in flight it waits for those before it.
+    /// in flight, waits for them.
     fn admit(&self, batch: &WriteBatch) -> Result<Option<Charge>> {
         let bytes = batch.bytes();
         if bytes < LARGE as u64 {
@@ -136,7 +137,7 @@ impl Shared {
         {
             self.check_open()?;
             self.log.write()?;
-            // Other threads are encoding theirs.
+            // Other threads are encoding their batches.
             self.throttle.sleep(Duration::from_millis(1));
         }
         Ok(Some(Charge::taken(&self.budget, kind, bytes)))
@@ -352,8 +353,8 @@ mod explore {
         builder.check(model);
     }
 
-    /// What a batch inserts, one value for each sequence; written and read without ordering of its
-    /// own.
+    /// The data inserted by batches, one value per sequence; accessed without synchronisation other
+    /// than the sequencer's.
     type Inserted = Arc<[Plain; 3]>;
 
     fn insert(sequencer: &Sequencer, inserted: &Inserted, seq: u64) {
@@ -383,7 +384,7 @@ mod explore {
                 thread.join().unwrap();
             }
             assert!(before <= 2);
-            // Of two that publish adjacent sequences, one has seen the other.
+            // Of two threads that publish adjacent sequences, at least one saw the other's slot.
             assert_eq!(check(&sequencer, &inserted), 2);
         });
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All tables share one file, so all of them are compacted. A round is a paced checkpoint: readers
-//! and writers continue concurrently. Pages that an old snapshot sees stay where they are.
+//! and writers continue concurrently. Pages that an old snapshot uses are not moved.
 
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use super::Shared;
 use super::checkpoint::{Extra, Urgency};
 use crate::error::Result;
 
-/// Rounds without a gain after which compaction ends: what one frees, the next one cuts off.
+/// Number of rounds without a gain after which compaction ends. Two, because space that one round
+/// frees is only cut off in the next.
 const IDLE_MAX: u32 = 2;
-/// A bound for a file that is written to faster than it is compacted.
+/// Maximum number of rounds, for a file that grows faster than it is compacted.
 const ROUNDS_MAX: u32 = 64;
 
 impl Shared {

@@ -20,7 +20,7 @@ use super::Shared;
 pub(super) struct Flusher {
     /// Whether it sleeps until it is woken.
     idle: AtomicBool,
-    /// Whether so much is pending that it must be written.
+    /// Whether the pending records must be written before the interval ends.
     crowded: AtomicBool,
     stop: Mutex<bool>,
     called: Condvar,
@@ -50,7 +50,7 @@ impl Flusher {
         self.called.notify_one();
     }
 
-    /// Sleeps until it is called, or until the given time. Returns whether to stop.
+    /// Sleeps until it is woken, or until the given time. Returns whether to stop.
     fn sleep(&self, until: Option<Instant>) -> bool {
         let mut stop = self.stop.lock();
         loop {

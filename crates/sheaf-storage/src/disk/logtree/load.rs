@@ -1,4 +1,4 @@
-//! Bulk loads: entries in order, straight into pages, concurrently with other writes.
+//! Bulk loads: writes sorted entries directly to pages, concurrently with other writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use crate::error::Result;
 const LOOK: u64 = 1024;
 
 impl Shared {
-    /// See [`crate::StorageEngine::bulk_load`]; the caller has found the table empty. The pages
-    /// become the table with a checkpoint. Until then they are not reachable, and on any error they
-    /// are free again.
+    /// See [`crate::StorageEngine::bulk_load`]; the caller has checked that the table is empty. A
+    /// checkpoint installs the pages as the table. Until then they are not reachable, and after any
+    /// error they are free.
     pub(super) fn bulk_load(
         self: &Arc<Self>,
         table: TableId,

@@ -8,18 +8,19 @@
 //!
 //! No reader sees an intermediate state, so many batches are gathered into one: only the newest
 //! value of a key is inserted, and keys are inserted in order. A delta whose base is not gathered
-//! waits for others; then all are looked up concurrently, in the order of their keys, so that a
-//! tree that is not in memory is read at many places at a time.
+//! waits for others; then all are looked up concurrently, in the order of their keys, so that
+//! several reads of a tree that is not in memory are in flight.
 //!
-//! What was in memory at the crash fits there again. The tree is therefore hardly ever written
-//! before the engine is open: that is left to the checkpointer, concurrently with readers and
-//! writers, as before the crash.
+//! The generations that were in memory before the crash fit into memory again, so the tree is
+//! rarely written before the engine is open. The checkpointer merges them later, concurrently with
+//! readers and writers.
 //!
 //! Invariants:
 //!
-//! - The base of a waiting delta is below what is gathered: no gathered write concerns its key.
-//! - The view holds exactly the batches up to some sequence; what is gathered and what waits comes
-//!   after it.
+//! - The base of a waiting delta precedes everything that is gathered: no gathered write has its
+//!   key.
+//! - The view holds exactly the batches up to some sequence; gathered writes and waiting deltas
+//!   have later sequences.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -37,11 +38,11 @@ use crate::batch::{KeyWrite, Prior, TableFate, WriteBatch};
 use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 
-/// Maximum gathered, in bytes.
+/// Maximum size of gathered writes, in bytes.
 const GATHERED_MAX: u64 = 16 << 20;
-/// Bytes charged for an operation besides its own.
+/// Bytes charged for an operation in addition to its key and value.
 const OPERATION: u64 = 128;
-/// Maximum number of threads that look up bases, and the number of keys that justify one more.
+/// Maximum number of threads that look up bases, and the minimum number of keys per thread.
 const SIDE_BY_SIDE: usize = 8;
 const KEYS_EACH: usize = 256;
 
@@ -74,7 +75,7 @@ struct Waiting {
 type Chain = (TableId, Box<[u8]>, Vec<Waiting>);
 
 impl<'a> Loading<'a> {
-    /// Begins with what the tree holds.
+    /// Begins with the state of the tree.
     pub(super) fn new(
         tree: &'a TreeFile,
         new_table: TableOptions,
@@ -138,9 +139,8 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The view with everything that was read, the last sequence in it, and the last one in a
-    /// frozen generation.
-    /// Errors: as [`Loading::apply`].
+    /// The view with everything that was read, its last sequence, and the last sequence in a frozen
+    /// generation. Errors: as [`Loading::apply`].
     pub(super) fn finish(mut self) -> Result<(Arc<View<Roots>>, u64, u64)> {
         self.insert()?;
         debug_assert!(self.gathered.is_empty() && self.waiting.is_empty());
@@ -170,7 +170,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Whether the batch writes a key that waits.
+    /// Whether the batch writes the key of a waiting delta.
     fn concerns_waiting(&self, batch: &WriteBatch) -> bool {
         !self.waiting.is_empty()
             && batch.tables().any(|(table, writes)| {
@@ -182,7 +182,7 @@ impl<'a> Loading<'a> {
             })
     }
 
-    /// Computes the values of what waits, and gathers them.
+    /// Computes the values of the waiting deltas, and gathers them.
     fn make_waiting(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -205,7 +205,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Inserts what is gathered and what waits.
+    /// Inserts the gathered writes and the waiting deltas.
     fn insert(&mut self) -> Result<()> {
         self.make_waiting()?;
         let batch = std::mem::take(&mut self.gathered);
@@ -224,8 +224,8 @@ impl<'a> Loading<'a> {
             self.rotate();
             let waiting = self.view.frozen();
             let bytes: u64 = waiting.iter().map(|generation| generation.bytes()).sum();
-            // With one more, writers would be stalled as soon as they are admitted. A generation is
-            // a little larger than the size at which it is full.
+            // With one more frozen generation, writers would be stalled as soon as they are
+            // admitted. A generation is a little larger than the size at which it is full.
             let most = self.sizes.debt_hard + self.sizes.generation_bytes / 2;
             if bytes + self.sizes.full_at(waiting.len()) > most {
                 self.merge()?;
@@ -256,7 +256,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// The values that the chains lead to, in their order, looked up in parallel.
+/// The final values of the chains, in order, computed in parallel.
 fn made_side_by_side(view: &View<Roots>, chains: &[Chain]) -> Result<Vec<Vec<u8>>> {
     let each = chains.len().div_ceil(SIDE_BY_SIDE).max(KEYS_EACH);
     let mut parts = chains.chunks(each);

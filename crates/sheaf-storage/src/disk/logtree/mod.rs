@@ -11,7 +11,8 @@
 //!
 //! A commit costs a copy into the log's buffer and inserts into the memtable. Readers take no lock
 //! that writers hold. One thread writes the tree, so the tree needs no latches, and a crash finds
-//! either the old tree or the new one. What a crash loses from memory is replayed from the log.
+//! either the old tree or the new one. Writes that a crash loses from memory are replayed from the
+//! log.
 //!
 //! ```text
 //!   commit.rs      sequences, visibility        log/       segments, records, group commit, replay
@@ -23,9 +24,9 @@
 //!   loading.rs     the log into generations
 //! ```
 //!
-//! Invariants: the log is ahead of the tree; a sequence is visible once all up to it are; the
-//! tree's sequence says where replay begins. A write or sync that failed is never retried: the
-//! engine then serves reads only. A full disk makes batches fail, and nothing else.
+//! Invariants: the log is ahead of the tree; a sequence is visible once all up to it are; replay
+//! begins after the tree's sequence. A write or sync that failed is never retried: the engine then
+//! serves reads only. A full disk only makes batches fail.
 
 mod backup;
 pub mod budget;
@@ -83,21 +84,22 @@ use crate::folder::{DiskFolder, Folder, FolderLock};
 /// How to open a [`LogTreeEngine`].
 #[derive(Clone, Debug)]
 pub struct LogTreeOptions {
-    /// Memory for pages, generations and what snapshots keep of them, in bytes.
+    /// Memory for pages, generations, and generations that only snapshots hold, in bytes.
     pub cache_bytes: u64,
     /// Size of a generation, in bytes, from which on it is merged into the tree. `None`: an eighth
     /// of `cache_bytes`, at most 64 MiB.
     pub generation_bytes: Option<u64>,
     /// How long a `Buffered` commit may stay in memory only.
     pub flush_interval: Duration,
-    /// How long a commit may be in the log only, before a checkpoint that nothing else requests.
+    /// Maximum time between a commit and a checkpoint that merges it into the tree, if nothing else
+    /// requests a checkpoint.
     pub checkpoint_interval: Duration,
     /// Length of a segment of the log, in bytes.
     pub segment_bytes: u64,
     /// Bytes that the log buffers before it writes them without a request.
     pub log_buffer_bytes: usize,
-    /// Free disk space, in bytes, below which batches with puts are refused. Batches that make room
-    /// are accepted down to a quarter of it.
+    /// Free disk space, in bytes, below which batches with puts are rejected. Batches that free
+    /// space are accepted down to a quarter of it.
     pub reserve_bytes: u64,
     /// How pages are read.
     pub reading: PageReading,
@@ -147,7 +149,7 @@ struct Sizes {
     /// For generations, including those that snapshots hold, the log's buffers and large batches
     /// together.
     written_max: u64,
-    /// Allowed excess over that or over the budget; beyond it writers wait.
+    /// Allowed excess over `written_max` or over the budget; beyond it writers wait.
     excess_max: u64,
     reserve_bytes: u64,
 }
@@ -182,8 +184,8 @@ struct Shared {
 }
 
 impl LogTreeEngine {
-    /// Opens the engine's files in a folder, or creates them. What is not in the tree is replayed
-    /// from the log.
+    /// Opens the engine's files in a folder, or creates them. Batches that are not in the tree are
+    /// replayed from the log.
     ///
     /// Errors: `InUse`, `WrongFormat`, `NewerFormat`, `Corrupt`, `Io`, `NoSpace`.
     pub fn open(path: &Path, options: LogTreeOptions) -> Result<LogTreeEngine> {
@@ -231,7 +233,7 @@ impl LogTreeEngine {
         Ok(engine)
     }
 
-    /// What opening the files found.
+    /// The result of recovery when the files were opened.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -258,7 +260,7 @@ impl Shared {
 
     /// The free space needed so that `reserve` bytes are left once everything is in the tree.
     fn space_wanted(&self, reserve: u64) -> u64 {
-        // What waits for a checkpoint is written once more.
+        // Data that waits for a checkpoint is written a second time, to the tree.
         let debt = self.checkpointer.debt.load(Ordering::Relaxed);
         reserve.saturating_add(debt)
     }
@@ -272,7 +274,7 @@ impl Shared {
             self.refresh_free_space();
         }
         if self.scarce.load(Ordering::Relaxed) && batch.puts() > 0 {
-            // There may be enough again.
+            // Space may have been freed since.
             let free = self.refresh_free_space();
             if !self.scarce.load(Ordering::Relaxed) {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Opening: the tree's newest roots, then the log after them. And closing.
+//! Opens the engine (the tree's newest roots, then the log after them), and closes it.
 //!
 //! ```text
 //!   lock the folder ─> tree: sequence 41 ─> log: 42, 43 ... into generations ─> a new segment ─> open
@@ -35,9 +35,9 @@ use crate::folder::Folder;
 
 /// The tree's file.
 pub(super) const TREE: &str = "tree";
-/// In a folder that a backup is being written to: the other files are not complete.
+/// Marker file in a folder to which a backup is being written: the other files are not complete.
 pub(super) const UNFINISHED: &str = "backup.unfinished";
-/// The largest generation chosen by default, and the smallest that makes sense.
+/// The maximum size of a generation by default, and the minimum size of any.
 const GENERATION_MAX: u64 = 64 << 20;
 const GENERATION_MIN: u64 = 64 << 10;
 /// Maximum growth of a full generation while others wait for a checkpoint: three doublings.
@@ -82,7 +82,7 @@ impl Sizes {
     }
 
     /// The size in bytes at which a generation is full while `waiting` others wait: a few large
-    /// ones are cheaper to read, and to merge into the tree, than many.
+    /// generations are cheaper to read, and to merge into the tree, than many small ones.
     pub(super) fn full_at(&self, waiting: usize) -> u64 {
         let grown = self.generation_bytes << waiting.min(DOUBLINGS_MAX);
         grown.min(self.debt_hard / 2)
@@ -138,7 +138,7 @@ pub(super) fn unfinished(folder: &Arc<dyn Folder>) -> StorageError {
     }
 }
 
-/// Errors: `Corrupt` for a tree that has had a log of which nothing is left.
+/// Errors: `Corrupt` if the tree has had a log before that no longer exists.
 pub(super) fn check_never_begun(folder: &Arc<dyn Folder>, roots: &Roots) -> Result<()> {
     match roots.version() <= COMMITS_WITHOUT_LOG {
         true => Ok(()),
@@ -241,7 +241,7 @@ impl Shared {
         self.flusher.stop();
         self.checkpointer.stop();
         for thread in threads.drain(..) {
-            // A thread that panicked has nothing left to do.
+            // A thread that panicked needs no further handling.
             let _ = thread.join();
         }
         self.sequencer.wait_visible(last);

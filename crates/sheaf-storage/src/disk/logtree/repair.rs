@@ -96,7 +96,7 @@ pub fn verify_files(
             None
         }
     };
-    // Without the tree it is unknown from where on the log is needed.
+    // Without the tree it is unknown where in the log replay must begin.
     if let Some((tree_seq, roots)) = tree_seq {
         let mut chains = Chains {
             roots: roots.clone(),
@@ -145,7 +145,7 @@ impl Chains {
             for (key, change) in writes.keys() {
                 let newest = match &change.write {
                     KeyWrite::Put(value) => (value.len() as u32, crc32c::crc32c(value)),
-                    // No value begins like this.
+                    // Matches no value.
                     KeyWrite::Delete => (u32::MAX, 0),
                 };
                 self.newest.insert((table, Box::from(&key[..])), newest);

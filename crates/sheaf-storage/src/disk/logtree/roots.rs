@@ -24,7 +24,7 @@ impl Base for Roots {
     }
 
     unsafe fn lent_cursor(self: &Arc<Self>, table: TableId) -> Result<TreeCursor> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { Roots::lent_cursor(self, table) }
     }
 

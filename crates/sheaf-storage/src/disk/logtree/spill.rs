@@ -1,11 +1,11 @@
-//! Spilling: moves what old snapshots need of checkpointed generations out of memory, into
+//! Spilling: moves the data of checkpointed generations that old snapshots need out of memory, to
 //! temporary pages.
 //!
 //! ```text
 //!   snapshot at 41 ── view: generation 30..60 (checkpointed, held for snapshots only) ── roots at 30
 //!   snapshot at 50 ──┘
 //!
-//!   spilled:  roots at 30 ──> fork at 41: with 31..41 ──> fork at 50: with 42..50 as well
+//!   spilled:  roots at 30 ──> fork at 41, adds 31..41 ──> fork at 50, adds 42..50
 //! ```
 //!
 //! A snapshot keeps the generations of its view, even after checkpoints have merged them into the
@@ -15,12 +15,12 @@
 //!
 //! A fork is based on the newest roots that are not beyond the snapshot: those of its view, of a
 //! later checkpoint, or of the snapshot spilled before it. Together, all snapshots of a generation
-//! so write its contents about once. Pages that a fork has written are pinned by every fork based
-//! on it, so a chain of forks is limited in length and then restarted. The pages take disk space,
-//! and are freed with the last snapshot that sees them.
+//! therefore write its contents about once. Pages that a fork has written are pinned by every fork
+//! based on it, so a chain of forks is limited in length and then restarted. The pages take disk
+//! space, and are freed with the last snapshot that sees them.
 //!
 //! Invariant: both views have the same contents, so the snapshot does not change. A cursor switches
-//! with its next move; until then it keeps what it points at.
+//! with its next move; until then it pins its current page.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ impl Bases {
         bases.push(Arc::downgrade(roots));
     }
 
-    /// The newest roots that hold what the snapshot sees, or less.
+    /// The newest roots that are not beyond the snapshot.
     fn newest_for(&self, candidate: &Candidate<Roots>) -> Arc<Roots> {
         let own = candidate.pinned.view.roots();
         let bases = self.known.lock();
@@ -61,7 +61,7 @@ impl Bases {
             let living = bases.iter().filter_map(Weak::upgrade);
             let own_and_later = std::iter::once(own.clone()).chain(living);
             own_and_later.filter(|base| {
-                // A loaded table is in the roots without having a sequence.
+                // A bulk-loaded table is in the roots, but has no sequence.
                 base.loads() == own.loads()
                     && (own.sequence()..=candidate.visible).contains(&base.sequence())
             })
@@ -102,8 +102,8 @@ impl Shared {
         }
     }
 
-    /// Spills the oldest snapshot that holds a retired generation, and all that see the same.
-    /// Returns whether there was one.
+    /// Spills the oldest snapshot that holds a retired generation, and all snapshots with the same
+    /// contents. Returns whether there was one.
     fn spill_oldest(&self) -> Result<bool> {
         let retired: HashSet<*const Generation> = self.retired.all();
         let candidates = self.snapshots.candidates(|view| {
@@ -135,12 +135,13 @@ impl Shared {
                 self.bases.enter(&roots);
                 return Ok(true);
             }
-            // It was in use, or is gone; try the next one.
+            // The snapshot was in use, or has been dropped; try the next one.
         }
         Ok(false)
     }
 
-    /// The roots with what the snapshot sees, made from `base` and the generations of its view.
+    /// The roots with the contents of the snapshot, built from `base` and the generations of its
+    /// view.
     fn fork_for(&self, candidate: &Candidate<Roots>, base: &Arc<Roots>) -> Result<Arc<Roots>> {
         let generations: Vec<Arc<Generation>> =
             candidate.pinned.view.generations().cloned().collect();

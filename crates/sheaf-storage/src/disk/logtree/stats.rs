@@ -1,4 +1,4 @@
-//! The engine's statistics: what every engine counts, and what only this one has.
+//! The engine's statistics: those common to all engines, and those that only this engine has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,7 +70,8 @@ pub struct MemoryStats {
     pub snapshots_spilled: u64,
 }
 
-/// Updated by every commit. Separate cache lines would cost readers more than they save writers.
+/// Counters that every commit updates. They share cache lines: separate ones would cost readers
+/// more than they save writers.
 #[derive(Default)]
 pub(super) struct Counters {
     commits: AtomicU64,

@@ -18,7 +18,7 @@ mod found {
 
     use std::ops::{Deref, DerefMut};
 
-    /// loom's mutex with `parking_lot`'s interface: without poisoning.
+    /// loom's mutex with the interface of `parking_lot`, which has no poisoning.
     #[derive(Default)]
     pub(in crate::disk::logtree) struct Mutex<T>(loom::sync::Mutex<T>);
 

@@ -1,4 +1,4 @@
-//! Back-pressure: slows writers down in proportion to what waits for the checkpointer.
+//! Back-pressure: slows writers down in proportion to the checkpoint debt.
 //!
 //! ```text
 //!   admitted rate
@@ -6,7 +6,7 @@
 //!                     ╲   drain rate / (2 · pressure)
 //!   drain rate ─ ─ ─ ─ ╲─ ─ ─ half-way, the admitted rate equals the drain rate
 //!                        ╲______
-//!            0      soft    |    hard       debt: bytes of generations that are full or wait
+//!            0      soft    |    hard       debt: bytes that checkpoints have to merge
 //! ```
 //!
 //! A writer that is slowed down sleeps before it has a sequence or a lock, so no other thread waits

@@ -18,7 +18,7 @@ use crate::batch::{KeyWrite, TableFate, TableWrites, WriteBatch};
 use crate::engine::{CommitSeq, Durability, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// Maximum delay of a sync for others to join it, and the maximum wait for the next of them.
+/// Maximum delay of a sync so that other requests join it, and maximum wait for the next request.
 const PUT_OFF_MAX: Duration = Duration::from_millis(2);
 const RETURN_MAX: Duration = Duration::from_micros(60);
 
@@ -46,10 +46,10 @@ impl Shared {
     /// ```
     ///
     /// A unit of work that others wait for applies buffered, releases its locks, and syncs. If it
-    /// had to wait for a sync that others have requested, each holder of a hot record would take
-    /// one whole sync. Buffered batches therefore go first, and the sync is delayed, for no longer
-    /// than one takes, while more requests arrive: those of the units that were just answered, and
-    /// of those that waited for their locks.
+    /// had to wait for a sync that others have requested, each holder of a hot record would hold it
+    /// for a whole sync. Buffered batches therefore go first, and the sync is delayed, for no
+    /// longer than one takes, while more requests arrive: those of the units that were just
+    /// answered, and of those that waited for their locks.
     fn lead(&self, leader: &Leader<'_, Request, Answer>) {
         let mut due = Vec::new();
         let mut put_off = None;
@@ -118,7 +118,7 @@ impl Shared {
         still_due
     }
 
-    /// Answers every request, or returns an error for those that it has not answered. A refused
+    /// Answers every request, or returns an error for those that it has not answered. A rejected
     /// request is answered individually, the others together by the commit.
     fn write_requests(
         &self,
@@ -141,8 +141,8 @@ impl Shared {
             );
             let unsynced = self.durable.load(Ordering::Acquire) < applied;
             if !plan.accepted.is_empty() || (sync && unsynced) {
-                // Before it can be seen: a caller that has seen it and requests a sync must get
-                // one.
+                // Set before the batch is visible: a caller that has seen the batch and requests a
+                // sync must get one.
                 self.begun.store(seq, Ordering::Release);
                 let mut txn = db.begin_write().map_err(begin_error)?;
                 if !sync {
@@ -187,14 +187,14 @@ impl Shared {
         }
     }
 
-    /// Whether the disk has room for what the requests put.
+    /// Whether the disk has enough space for the puts of the requests.
     fn space_left(&self, requests: &[&Request]) -> bool {
         let bytes = requests.iter().map(|request| request.batch.bytes()).sum();
         // Copied pages and the tree above them: a few times the size of the batches.
         self.has_room(bytes, 4)
     }
 
-    /// Whether the disk has room for `bytes`, `times` times, beyond the reserve.
+    /// Whether the disk has space for `bytes * times` in addition to the reserve.
     pub(super) fn has_room(&self, bytes: u64, times: u64) -> bool {
         let wanted = bytes
             .saturating_mul(times)
@@ -205,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Carries the plan out in the transaction, commits it, and makes it visible.
+    /// Executes the plan in the transaction, commits it, and makes it visible.
     pub(super) fn write_and_commit(
         &self,
         txn: WriteTransaction,
@@ -254,8 +254,8 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Checks the batches one after the other, each against the state that the preceding ones
-    /// leave, and answers the refused ones.
+    /// Checks the batches one after the other, each against the state after the preceding ones, and
+    /// answers the rejected ones.
     fn make(
         tables: &HashMap<TableId, TableStats>,
         requests: &[&'a Request],

@@ -1,5 +1,5 @@
-//! What the file holds besides the tables: its format, and the sizes of the tables.
-//! `docs/format/redb.md` describes it.
+//! The metadata in the file: its format, and the sizes of the tables. `docs/format/redb.md`
+//! describes it.
 //!
 //! Invariant: every table of the engine has a row in `SIZES`, exact as of the last durable commit.
 

@@ -1,4 +1,4 @@
-//! Background work: buffered commits are synced, and a checkpoint is made once writing has paused.
+//! Background work: syncs buffered commits, and makes a checkpoint once writing has paused.
 //!
 //! ```text
 //!   commits    b b b s b b                                   (b buffered, s synced)
@@ -23,7 +23,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Flush {
-    /// Whether something is not durable yet.
+    /// Whether a commit is not durable yet.
     wanted: bool,
     /// Whether the flusher waits, without a time limit, to be notified of the next commit.
     asleep: bool,
@@ -45,7 +45,7 @@ impl Shared {
         let mut flush = self.flush.lock();
         while !flush.stop {
             if flush.wanted {
-                // Woken early only to stop.
+                // The thread is only woken early to stop.
                 self.flush_changed.wait_for(&mut flush, interval);
                 flush.wanted = false;
                 if !flush.stop {

@@ -53,7 +53,7 @@ impl<A> Place<A> {
 /// A request that waits for its answer.
 pub(super) struct Ticket<Q, A> {
     pub(super) request: Q,
-    /// Taken when it is answered.
+    /// Taken when the request is answered.
     place: Option<Arc<Place<A>>>,
 }
 

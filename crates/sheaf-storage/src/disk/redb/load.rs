@@ -15,7 +15,7 @@ use crate::batch::WriteBatch;
 use crate::engine::{Durability, TableId, TableStats};
 use crate::error::{Result, StorageError};
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before they are written.
 const CHUNK_BYTES: usize = 8 << 20;
 
 impl Shared {
@@ -31,7 +31,7 @@ impl Shared {
                 Ok(count)
             }
             Err(error) => {
-                // Delete what was loaded. If that fails too, the first error is more useful.
+                // Delete the loaded entries. If that fails too, the first error is more useful.
                 let mut batch = WriteBatch::new();
                 batch.drop_table(table);
                 batch.create_table(table);

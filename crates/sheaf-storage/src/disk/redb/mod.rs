@@ -9,8 +9,8 @@
 //!
 //! redb has one writer at a time, and holds it through the sync of a durable commit. Waiting
 //! batches are therefore put into one transaction: they become visible, and durable, together. A
-//! refused batch (its table does not exist, for example) is left out before anything is written and
-//! does not affect the others.
+//! rejected batch (for example because its table does not exist) is left out before anything is
+//! written and does not affect the others.
 //!
 //! ```text
 //!   redb/commit.rs  batches into transactions     redb/file.rs   the file's format, and the sizes of tables
@@ -23,10 +23,10 @@
 //! proportion to the file, so not every commit does it: the flusher does when nothing has been
 //! written for a second, and `checkpoint` on demand.
 //!
-//! After a failed write or sync redb refuses all further writing, and so does the engine
-//! (`ReadOnly`): what is durable is safe, and the rest is lost with the process. The engine
-//! therefore avoids a full disk: below a reserve of free space it refuses batches with puts, and
-//! continues.
+//! After a failed write or sync redb rejects all further writes, and so does the engine
+//! (`ReadOnly`): durable commits are safe, all others are lost with the process. The engine
+//! therefore avoids a full disk: while less than a reserve of disk space is free, it rejects
+//! batches with puts.
 
 mod backend;
 mod commit;
@@ -69,7 +69,7 @@ pub struct RedbOptions {
     pub cache_bytes: usize,
     /// How long a `Buffered` commit may stay in memory only.
     pub flush_interval: Duration,
-    /// Free disk space, in bytes, below which batches with puts are refused.
+    /// Free disk space, in bytes, below which batches with puts are rejected.
     pub reserve_bytes: u64,
     /// Called with the progress, from 0 to 1, while a file that was not closed cleanly is being
     /// repaired.
@@ -117,7 +117,7 @@ struct Shared {
     sync_nanos: AtomicU64,
     /// Whether requests were waiting when it ended.
     company: AtomicBool,
-    /// Why the engine writes no more; `None` while it does.
+    /// Why the engine is read-only; `None` while it accepts writes.
     failed: Mutex<Option<StorageError>>,
     space: Option<SpaceProbe>,
     reserve_bytes: u64,
@@ -136,8 +136,8 @@ impl RedbEngine {
         let file = path.display().to_string();
         let io = |error| StorageError::io(format!("open {file}"), &error);
         if !path.try_exists().map_err(io)? {
-            // Created under another name, so that a crash meanwhile leaves nothing that looks like
-            // data.
+            // Create the file under another name, so that a crash meanwhile leaves no file that
+            // looks like data.
             let mut unfinished = path.as_os_str().to_owned();
             unfinished.push(".new");
             let unfinished = Path::new(&unfinished);
@@ -157,8 +157,8 @@ impl RedbEngine {
     }
 
     /// Opens or creates the engine's data on any implementation of a file. A crash during creation
-    /// leaves a file that cannot be opened; after this has returned, no crash does.
-    /// Errors: as [`RedbEngine::open`].
+    /// leaves a file that cannot be opened; a crash after this has returned does not. Errors: as
+    /// [`RedbEngine::open`].
     pub fn open_with_backend(
         backend: impl StorageBackend,
         options: RedbOptions,
@@ -245,7 +245,7 @@ impl Shared {
         let outcome = catch_unwind(AssertUnwindSafe(|| write(db)));
         let outcome = outcome.unwrap_or_else(|_| Err(internal_failure("write")));
         if let Err(error) = &outcome {
-            // Nothing of what had been begun will become visible.
+            // Commits in progress will not become visible.
             let applied = self.applied.load(Ordering::Acquire);
             self.begun.store(applied, Ordering::Release);
             if !leaves_redb_usable(error) {

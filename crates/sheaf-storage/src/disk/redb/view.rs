@@ -9,9 +9,9 @@
 //! Opening a read transaction and its tables costs more than a look-up, so all snapshots taken
 //! between two commits share one view. Each still counts individually in the statistics.
 //!
-//! Invariant: whatever points into a page (an entry's guards, returned bytes) is held together with
-//! something that keeps the read transaction alive, as redb reuses pages as soon as no transaction
-//! can see them.
+//! Invariant: everything that points into a page (an entry's guards, returned bytes) is held
+//! together with a reference that keeps the read transaction alive, as redb reuses pages as soon as
+//! no transaction can see them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -35,7 +35,7 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Guard = AccessGuard<'static, &'static [u8]>;
 
 /// Values up to this length are copied out of their page, longer ones are returned in place. Up to
-/// about here copying costs less than the reference counts, and it pins no page.
+/// about this length copying costs less than reference counting, and it pins no page.
 const COPIED_BYTES_MAX: usize = 8192;
 
 /// One committed state.
@@ -177,7 +177,7 @@ impl Snapshot for RedbSnapshot {
 /// step takes its next entry and allocates nothing, and a change of direction makes a new one from
 /// the current key.
 struct RedbCursor {
-    // Fields are dropped in this order: first what points into pages, last what keeps the pages.
+    // Fields are dropped in this order: pointers into pages first, the owners of the pages last.
     entry: Option<(Guard, Guard)>,
     range: Option<Range<'static, &'static [u8], &'static [u8]>>,
     forward: bool,

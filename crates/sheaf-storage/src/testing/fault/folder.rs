@@ -180,8 +180,7 @@ impl FaultFolder {
         Some(state.files[file].current.clone())
     }
 
-    /// The folder as found after a crash of the machine at this moment, on a machine that works
-    /// again.
+    /// The folder as found after a crash of the machine at this point, without faults.
     pub fn after_crash(&self, remains: Remains) -> FaultFolder {
         let state = self.state.lock();
         let mut random = match remains {

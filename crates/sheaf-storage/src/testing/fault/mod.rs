@@ -1,6 +1,6 @@
-//! A simulated disk: what a crash leaves of a file, and what a failing disk returns.
+//! A simulated disk: simulates the state of files after a crash, and the errors of a failing disk.
 //!
-//! The disk keeps what was synced, and the ordered list of later changes. Every write, change of
+//! The disk keeps the synced state, and the ordered list of later changes. Every write, change of
 //! length and sync is an event; a test runs its script once to count the events, then again with a
 //! fault at each of them.
 //!
@@ -33,7 +33,7 @@ const SECTOR: usize = 512;
 /// Which fault occurs, and at which event. Events count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// From this event on nothing reaches the disk, and every call fails.
+    /// From this event on no call reaches the disk, and every call fails.
     Crash {
         /// Number of the event.
         at: u64,
@@ -61,7 +61,7 @@ pub enum Fault {
     },
 }
 
-/// What a crash leaves of the writes that were not synced.
+/// The unsynced writes that survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
     /// Nothing.
@@ -173,7 +173,7 @@ impl FaultDisk {
         self.state.lock().events
     }
 
-    /// The file's content as found after a crash of the machine at this moment.
+    /// The file's content as found after a crash of the machine at this point.
     pub fn after_crash(&self, remains: Remains) -> Vec<u8> {
         let state = self.state.lock();
         let mut file = state.synced.clone();

@@ -11,8 +11,8 @@
 //! the pieces. Where they diverge, the encoder looks for the next agreement first near by, then at
 //! the common suffix, then by hashes of the base's blocks.
 //!
-//! Invariants: a delta applied to its base gives the new value. It is applied to nothing else: it
-//! contains the checksums of the base and of the result.
+//! Invariants: a delta applied to its base yields the new value. It cannot be applied to another
+//! value, because it contains the checksums of the base and of the result.
 
 use super::record::{Input, varint};
 use crate::disk::logtree::tree::VALUE_MAX;
@@ -221,7 +221,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// After how many bytes, a few, both continue alike.
+/// The distance within which both values agree again, if it is at most [`NEAR`].
 fn agree_near(base: &[u8], new: &[u8]) -> Option<usize> {
     let last = base.len().min(new.len()).checked_sub(COPY_MIN)?;
     (1..=last.min(NEAR)).find(|at| word(base, *at) == word(new, *at))
@@ -229,7 +229,7 @@ fn agree_near(base: &[u8], new: &[u8]) -> Option<usize> {
 
 /// Hash index of the base's blocks.
 struct Blocks {
-    /// Where in the base a block with this hash begins, plus one.
+    /// Offset in the base of a block with this hash, plus one; 0 is empty.
     places: Vec<u32>,
     shift: u32,
 }
@@ -451,7 +451,7 @@ mod tests {
         new.splice(300..340, []);
         new.splice(100..100, [8; 50]);
         assert!(length(&base, &new).unwrap() < 220);
-        // The halves swapped.
+        // The two halves are swapped.
         let new = [&base[500..], &base[..500]].concat();
         assert!(length(&base, &new).unwrap() < 40);
     }

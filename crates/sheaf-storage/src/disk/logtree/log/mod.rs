@@ -12,18 +12,18 @@
 //! ```
 //!
 //! A record's offset is fixed when it is appended, and only offsets that already have blocks on
-//! disk are assigned. A full disk therefore refuses a batch before it has a sequence, which is no
-//! failure of the log. A write or sync that fails nevertheless is final: nothing is appended from
-//! then on.
+//! disk are assigned. On a full disk a batch is therefore rejected before it has a sequence, which
+//! is not a failure of the log. A write or sync that fails nevertheless is final: nothing is
+//! appended from then on.
 //!
 //! Invariants:
 //!
 //! - Sequences have no gaps. A segment's first sequence follows the last of the one before it.
 //! - Nothing is written to a segment before the previous one is synced: only the last may have a
 //!   torn end.
-//! - Opening the log begins a new segment. The torn end that an earlier process may have left gets
-//!   no record written over it: the new segment's head states where it ended, and a note there that
-//!   the log continues.
+//! - Opening the log begins a new segment. No record overwrites a torn end that an earlier process
+//!   may have left. A note after the last whole record marks that the log continues in the new
+//!   segment.
 
 mod delta;
 mod record;
@@ -59,7 +59,7 @@ const SPARES_MAX: usize = 4;
 pub(super) struct LogOptions {
     /// Length of a segment in bytes.
     pub(super) segment_bytes: u64,
-    /// Pending bytes from which on the buffer is written without a request.
+    /// Number of pending bytes from which the buffer is written without a request.
     pub(super) buffer_bytes: usize,
     /// The budget that the buffers are charged to.
     pub(super) budget: Arc<MemoryBudget>,
@@ -76,7 +76,7 @@ pub(super) struct Log<S> {
     room: Mutex<Room>,
     /// Held while the log is written and synced.
     tail: Mutex<Tail>,
-    /// Whether a caller is syncing on behalf of all that wait.
+    /// Whether a caller is syncing for all waiting callers.
     led: Mutex<bool>,
     turned: Condvar,
     /// Sequence up to which records are on disk.
@@ -157,7 +157,7 @@ impl Buffer {
     }
 }
 
-/// What to write, in order.
+/// A part of the bytes to write, in order.
 enum Part {
     Records(Buffer),
     Turn {
@@ -249,7 +249,8 @@ impl<S> Appender<'_, S> {
     }
 
     /// Appends the record that the space was reserved for, and releases the lock. Takes over the
-    /// memory of a large record. Returns whether so much is pending that it should be written.
+    /// memory of a large record. Returns whether the number of pending bytes is so high that they
+    /// should be written.
     pub(super) fn append(mut self, encoded: &mut Encoded) -> bool {
         let head = &mut *self.head;
         let stride = encoded.stride();
@@ -355,7 +356,7 @@ impl<S> Log<S> {
             return Ok(());
         }
         drop(head);
-        // Only the holder of this lock prepares a file; others may only use it up.
+        // Only the holder of this lock prepares files; other threads can only consume them.
         let ahead = self.head.lock().ahead.take();
         let mut spare = match ahead.or_else(|| room.spares.pop()) {
             Some(spare) => spare,
@@ -388,8 +389,8 @@ impl<S> Log<S> {
         })
     }
 
-    /// Makes room in advance, so that no writer waits for it. A failure recurs, and is reported,
-    /// when the room is needed.
+    /// Reserves space in advance, so that no writer waits for it. A failure is ignored: it recurs,
+    /// and is reported, when the space is needed.
     pub(super) fn look_ahead(&self) {
         if self.check().is_ok() {
             let stride = {
@@ -421,14 +422,14 @@ impl<S> Log<S> {
         })
     }
 
-    /// Why nothing is appended any more; `None` while appending works.
+    /// The reason why nothing can be appended any more; `None` while the log works.
     pub(super) fn failure(&self) -> Option<String> {
         let failed = self.failed.load(Ordering::Acquire);
         let failure = failed.then(|| self.failure.lock());
         failure?.as_ref().map(ToString::to_string)
     }
 
-    /// Ends all appending for this reason; an earlier reason is kept.
+    /// Permanently rejects appends for this reason; an earlier reason is kept.
     pub(super) fn fail(&self, error: &StorageError) {
         self.failure.lock().get_or_insert_with(|| error.clone());
         self.failed.store(true, Ordering::Release);
@@ -591,10 +592,10 @@ impl<S> Log<S> {
         Ok(())
     }
 
-    /// Writes a mark after the last record that everything up to it is on disk, unless a next
-    /// record is about to state it. The mark is not synced and the next record overwrites it. It
-    /// distinguishes a last record that was damaged later from one that a crash tore. Nothing
-    /// depends on it, so a failure is ignored.
+    /// Writes a mark after the last record, which attests that everything up to it is on disk,
+    /// unless a next record is about to attest that. The mark is not synced and the next record
+    /// overwrites it. It distinguishes a last record that was damaged later from one that a crash
+    /// tore. Nothing depends on it, so a failure is ignored.
     fn mark(&self, tail: &mut Tail) {
         let filled = {
             let head = self.head.lock();
@@ -703,8 +704,8 @@ fn mark_continued(file: &dyn File, at: u64, identity: u64, first_seq: u64) {
     let _ = file.write_at(at, &mark).and_then(|()| file.sync());
 }
 
-/// Gives a spare its name and head as a segment. Its contents are not touched before the new name
-/// is durable.
+/// Renames a spare to a segment and writes its head. Its contents are not changed before the new
+/// name is durable.
 fn start_segment(
     folder: &dyn Folder,
     spare: &Spare,

@@ -135,7 +135,7 @@ impl Encoded {
     pub(in crate::disk::logtree) fn new(batch: &WriteBatch, mut bytes: Vec<u8>) -> Option<Encoded> {
         bytes.clear();
         if batch.bytes() > ROOM_MIN {
-            // In one allocation: growing would take up to three times the memory.
+            // One allocation: growing the buffer would take up to three times the memory.
             let room = batch.bytes().saturating_add(24 * batch.operations());
             bytes.reserve_exact(HEADER + 64 + room.min(BATCH_MAX) as usize);
         }
@@ -215,7 +215,7 @@ impl Encoded {
 #[derive(Debug, Default)]
 pub(in crate::disk::logtree) struct Decoded<'a> {
     pub(in crate::disk::logtree) batch: WriteBatch,
-    /// To be put once they are applied; none of their keys is in the batch.
+    /// The deltas to apply and to put; none of their keys is in the batch.
     pub(in crate::disk::logtree) deltas: Vec<KeyDelta<'a>>,
 }
 
@@ -389,7 +389,7 @@ mod tests {
         batch.put_over(table, b"like", like.clone(), &base);
         batch.put_over(table, b"unlike", vec![1; 256], &base);
         batch.put(table, b"unknown", like.clone());
-        // Only the first write of a key knows the value before the batch.
+        // Only the first write of a key has the value before the batch.
         batch.put(table, b"late", vec![1; 256]);
         batch.put_over(table, b"late", like.clone(), &base);
         batch.put_over(table, b"twice", vec![2; 256], &base);

@@ -97,7 +97,7 @@ impl Drop for Arena {
         for shard in &mut self.shards {
             let shard = shard.get_mut();
             for large in shard.large.drain(..) {
-                // SAFETY: made by `Box::leak` in `keep`, and dropped here only.
+                // SAFETY: created by `Box::leak` in `keep`, and dropped only here.
                 drop(unsafe { Box::from_raw(large.as_ptr()) });
             }
             for (chunk, layout) in shard.chunks.drain(..) {
@@ -129,7 +129,7 @@ impl Room<'_> {
             return free;
         }
         if bytes > CHUNK_BYTES_MAX / 4 {
-            // A dedicated chunk: enough of the present one is left to be worth keeping.
+            // Use a dedicated chunk: enough of the current one is left to keep it.
             return self.chunk(bytes);
         }
         let chunk_bytes = (shard.chunk_bytes * 2).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);

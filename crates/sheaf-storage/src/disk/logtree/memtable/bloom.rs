@@ -23,7 +23,7 @@ const BYTES_PER_ENTRY: u64 = 128;
 /// See the module's head.
 pub(super) struct Bloom {
     words: NonNull<AtomicU64>,
-    /// Blocks, less one; their number is a power of two.
+    /// Number of blocks, which is a power of two, minus one.
     mask: u64,
 }
 
@@ -38,8 +38,8 @@ impl Bloom {
         let bits = (expected_bytes / BYTES_PER_ENTRY).saturating_mul(16);
         let blocks = (bits / 512).clamp(1, 1 << 20).next_power_of_two();
         let layout = Bloom::layout(blocks);
-        // SAFETY: the size is not 0. Zeroed memory is a valid `AtomicU64` each; its pages come when
-        // touched.
+        // SAFETY: the size is not 0. Zeroed memory is valid for `AtomicU64`; the system maps its
+        // pages on first access.
         let words = unsafe { alloc_zeroed(layout) };
         let Some(words) = NonNull::new(words) else {
             handle_alloc_error(layout);
@@ -70,7 +70,7 @@ impl Bloom {
 
     /// The word and the bit in it, for each probe.
     fn probes(hash: u64) -> impl Iterator<Item = (usize, u64)> {
-        // Other bits than the block's choice has used, as far as there are.
+        // Use bits that did not select the block, as far as possible.
         let bits = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (0..PROBES).map(move |probe| {
             let at = bits >> (10 + 9 * probe);
@@ -81,7 +81,8 @@ impl Bloom {
     pub(super) fn insert(&self, hash: u64) {
         let block = self.block(hash);
         for (word, bit) in Bloom::probes(hash) {
-            // Mostly not set yet; but a hot key should not be fought over.
+            // The bit is usually not set yet. The check avoids contention on the cache line of a
+            // hot key.
             if block[word].load(Ordering::Relaxed) & bit == 0 {
                 block[word].fetch_or(bit, Ordering::Relaxed);
             }
@@ -115,7 +116,7 @@ pub(in crate::disk::logtree) fn hash(table: u64, key: &[u8]) -> u64 {
     fold(hash ^ u64::from_le_bytes(last), B ^ (key.len() as u64) << 1)
 }
 
-/// Both halves of the product, one over the other.
+/// The exclusive or of both halves of the product.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64

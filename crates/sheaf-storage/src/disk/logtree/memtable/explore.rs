@@ -216,7 +216,7 @@ fn of_two_versions_of_a_key_one_finds_the_other() {
         let newer = fixture.insert(&[("a", 3, LOW)])[0];
         let older = thread.join().unwrap();
         assert_eq!(fixture.check(), keys(&[("a", 3), ("a", 2), ("a", 1)]));
-        // In either order of insertion; sizes then count 1 to 3 in one step or two.
+        // Both orders of insertion are correct; sizes then count 1 to 3 in one step or two.
         let in_order = older == (false, Some(1)) && newer == (false, Some(2));
         let in_reverse = newer == (false, Some(1)) && older == (true, Some(1));
         assert!(in_order || in_reverse, "{older:?} {newer:?}");
@@ -286,7 +286,7 @@ fn sizes_are_summed_as_of_any_sequence() {
         });
         add(&fixture, 2, 10);
         add(&fixture, 5, 100);
-        // What is visible is not touched by what comes.
+        // Later changes do not affect what is visible.
         assert_eq!(fixture.sizes.entries(0, 1), 1);
         assert_eq!(fixture.sizes.entries(0, 2), 11);
         thread.join().unwrap();
@@ -304,7 +304,7 @@ fn the_index_knows_the_newest_version() {
         fixture.enter("a", 1);
         let other = fixture.clone();
         let thread = thread::spawn(move || other.enter("a", 3));
-        // Older than the other, and perhaps later.
+        // An older version, possibly entered later.
         fixture.enter("a", 2);
         let known = fixture.known("a");
         assert!(matches!(known, Ok(Some(2 | 3))), "{known:?}");
@@ -371,7 +371,7 @@ fn a_put_splits_a_run_recorded_concurrently() {
         });
         // A reader at 1 that has passed both.
         fixture.runs.note(&fixture.list, b"a", b"b", 1);
-        // A later one never passes by what it is to see.
+        // A later reader never skips a version that it must see.
         if visible.load(Ordering::Acquire) == 2 {
             assert!(fixture.runs.over(b"b", 2).is_none());
         }

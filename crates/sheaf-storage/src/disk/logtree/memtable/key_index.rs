@@ -9,14 +9,14 @@
 //! Slots with linear probing, sized for a full generation. When three in four slots are taken the
 //! index accepts no new keys; a key that is then not found must be searched for in the list.
 //!
-//! Invariant: a slot once taken belongs to its key for good.
+//! Invariant: a slot that has been taken always belongs to the same key.
 
 use super::node::{Header, NodeRef, head_of};
 use crate::disk::logtree::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Bytes of a full generation for each slot.
 const BYTES_PER_SLOT: u64 = 128;
-/// The least number of slots.
+/// Minimum number of slots.
 const SLOTS_MIN: u64 = if cfg!(explore) { 4 } else { 16 };
 
 /// See the module's head.
@@ -29,7 +29,7 @@ pub(super) struct KeyIndex {
     complete: AtomicBool,
 }
 
-/// What the index knows of a key.
+/// The result of looking up a key.
 pub(super) enum Known<'g> {
     /// The newest version.
     At(NodeRef<'g>),
@@ -153,7 +153,7 @@ mod slots {
         pub(super) fn new(count: u64) -> Slots {
             let count = count as usize;
             let layout = Slots::layout(count);
-            // SAFETY: the size is not 0. Zeroed memory is a null `AtomicPtr` each.
+            // SAFETY: the size is not 0. Zeroed memory is a valid null `AtomicPtr`.
             let memory = unsafe { alloc_zeroed(layout) };
             let Some(memory) = NonNull::new(memory) else {
                 handle_alloc_error(layout);
@@ -174,8 +174,8 @@ mod slots {
         #[inline]
         pub(super) fn at(&self, at: usize) -> &AtomicPtr<Header> {
             debug_assert!(at < self.count);
-            // SAFETY: there are `count`, a power of two, and the index masks what it asks for with
-            // one less.
+            // SAFETY: there are `count` slots, a power of two, and the index masks positions with
+            // `count - 1`.
             unsafe { self.memory.add(at).as_ref() }
         }
     }

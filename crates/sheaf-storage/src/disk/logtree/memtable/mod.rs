@@ -7,10 +7,10 @@
 //!      └─ arena: all nodes of all lists
 //! ```
 //!
-//! Writers insert concurrently, each under its batch's sequence. A reader sees of each key the
-//! newest version that its sequence allows, and never waits. A generation only grows. When it is
-//! full it is frozen: a new one takes the writes, and a checkpoint merges the frozen one into the
-//! tree. A read therefore goes through a stack:
+//! Writers insert concurrently, each under its batch's sequence. A reader sees the newest version
+//! of each key that is not newer than its sequence, and never waits. A generation only grows. When
+//! it is full it is frozen: a new one takes the writes, and a checkpoint merges the frozen one into
+//! the tree. A read therefore goes through a stack:
 //!
 //! ```text
 //!   active     sequences 900...      ┐
@@ -66,14 +66,14 @@ pub(super) use self::table::{Fate, TableMem};
 
 const BUCKETS: usize = 256;
 
-/// Slots of the index that a writer takes before it adds them to the shared count.
+/// Number of index slots that a writer takes before it adds them to the shared counter.
 const SLOTS_COUNTED: u64 = 64;
 
 /// See the module's head.
 pub(super) struct Generation {
     /// The tables, hashed by id.
     buckets: [AtomicPtr<TableMem>; BUCKETS],
-    /// Which keys have been written, and where their newest versions are.
+    /// Filter over the keys that have been written.
     bloom: Bloom,
     index: KeyIndex,
     /// Number of tables that have been given a number.
@@ -151,7 +151,7 @@ impl Generation {
         None
     }
 
-    /// The tables of which this generation holds something, in no order.
+    /// The tables that have entries in this generation, in no particular order.
     pub(super) fn tables(&self) -> impl Iterator<Item = &TableMem> {
         self.buckets.iter().flat_map(|bucket| {
             let mut at = bucket.load(Ordering::Acquire);
@@ -170,8 +170,8 @@ impl Generation {
         }
         // All tables beyond the limit share the last number.
         let number = self.numbered.fetch_add(1, Ordering::Relaxed).min(LIST_MAX);
-        // SAFETY: the room is of this generation's arena, which is dropped after the tables; they
-        // go nowhere else, and only a `Writer` inserts.
+        // SAFETY: the room belongs to this generation's arena, which is dropped after the tables.
+        // The tables never leave the generation, and only a `Writer` inserts.
         let mem = Box::new(unsafe { TableMem::new(table, number, room) });
         self.arena.count(size_of::<TableMem>() as u64);
         let mem = Box::into_raw(mem);
@@ -348,7 +348,7 @@ impl<'g> Writer<'g> {
                 levels >> 32,
             );
             count += 1;
-            // SAFETY: the index goes with the generation, as does the arena that the node is in.
+            // SAFETY: the index and the node's arena are dropped together with the generation.
             let enter = || unsafe { generation.index.enter(hash, mem.number, inserted.node) };
             if mem.number < LIST_MAX && enter() {
                 slots += 1;

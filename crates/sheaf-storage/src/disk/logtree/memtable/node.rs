@@ -218,7 +218,7 @@ impl<'g> NodeRef<'g> {
     #[inline]
     pub(super) fn prefetch(link: *mut Header) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint, for any address whatever.
+        // SAFETY: a prefetch is a hint and is valid for any address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(link.cast());
@@ -271,7 +271,8 @@ impl<'g> NodeRef<'g> {
         unsafe { NonNull::slice_from_raw_parts(self.value_at(), len).as_ref() }
     }
 
-    /// An owned value that points at no node: a small one is copied, a large one shares its handle.
+    /// An owned value that does not point to the node: a small value is copied, a large one shares
+    /// its handle.
     pub(in crate::disk::logtree) fn value_bytes(self) -> Bytes {
         if self.header().value & HANDLE != 0 {
             return self.handle().clone();

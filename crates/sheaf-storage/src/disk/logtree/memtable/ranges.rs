@@ -7,8 +7,8 @@
 //!   9: [d, h)
 //! ```
 //!
-//! A range hides the versions of its keys that are older than itself, in this generation and in
-//! everything below. Ranges are rare; tables without any skip the search.
+//! A range hides all older versions of its keys, in this generation and in all layers below. Ranges
+//! are rare; tables without any skip the search.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,7 +30,7 @@ struct Piece {
 #[derive(Default)]
 pub(super) struct Ranges(BTreeMap<Bytes, Piece>);
 
-/// The newest range that covers a key, and the interval around the key where that is so.
+/// The newest range that covers a key, and the interval around the key in which it is the newest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::disk::logtree) struct Cover {
     pub(in crate::disk::logtree) seq: u64,
@@ -83,7 +83,7 @@ impl Ranges {
             .all(|(hi, next)| hi.as_ref().is_some_and(|hi| hi <= next))
     }
 
-    /// Splits the piece that contains `at` in its inside.
+    /// Splits the piece that has `at` in its interior.
     fn cut(&mut self, at: &Bytes) -> u64 {
         let below = (Bound::Unbounded, Bound::Excluded(&at[..]));
         let Some((_, piece)) = self.0.range_mut::<[u8], _>(below).next_back() else {

@@ -1,7 +1,7 @@
 //! Generations that take no more writes, held until their last reader drops them.
 //!
-//! Freeing a full generation takes milliseconds, which the last reader should not pay. Whatever
-//! removes a generation from the view leaves it here, and the engine's own thread sweeps.
+//! Freeing a full generation takes milliseconds, which would delay the last reader. A generation
+//! that is removed from the view is therefore added here, and a thread of the engine frees it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

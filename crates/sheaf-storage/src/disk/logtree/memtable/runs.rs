@@ -115,7 +115,7 @@ fn after(key: &[u8]) -> Bytes {
 }
 
 impl Runs {
-    /// The run around `key` that a snapshot at `visible` may use.
+    /// The run that contains `key` and that a snapshot at `visible` may use.
     #[inline]
     pub(super) fn over(&self, key: &[u8], visible: u64) -> Option<Run> {
         if !self.any.load(Ordering::Relaxed) {
@@ -164,7 +164,7 @@ impl Runs {
                 return false;
             }
             at = node.next();
-            // What is recorded already need not be checked again: later puts have cut it.
+            // Recorded runs need not be checked again: later puts have cut them.
             if let Some(next) = at
                 && let Some(known) = self.over(next.key(), visible)
             {

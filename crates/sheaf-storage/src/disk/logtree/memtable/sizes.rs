@@ -7,9 +7,9 @@
 //!            newest 9           newest 8           newest 8           newest 5
 //! ```
 //!
-//! A snapshot that sees everything reads the head. An older one subtracts what it does not see, and
-//! stops at the first record below which nothing is newer than itself. Batches push in no strict
-//! order, hence `newest`.
+//! A snapshot that sees everything reads the head. An older one subtracts the records that it does
+//! not see, and stops at the first record below which nothing is newer than the snapshot. `newest`
+//! is needed because batches do not push in the order of their sequences.
 //!
 //! When the table is emptied, dropped or created, the total restarts from zero.
 
@@ -19,10 +19,10 @@ use crate::disk::logtree::sync::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 struct Record {
     below: *mut Record,
     seq: u64,
-    /// The newest sequence from here down.
+    /// The newest sequence of this record and all records below.
     newest: u64,
     entries: i64,
-    /// Sum of the entries from here down that are not older than the last restart.
+    /// Sum of this record and all records below that are not older than the last restart.
     total: i64,
 }
 
@@ -93,8 +93,8 @@ impl Sizes {
         let record = room.piece(size_of::<Record>()).cast::<Record>();
         loop {
             let below = self.head.load(Ordering::Acquire);
-            // SAFETY: `push` wrote it whole before it became the head, in the arena that the sizes
-            // live with, as its callers promise.
+            // SAFETY: `push` wrote the complete record before it became the head, in the arena that
+            // the sizes live with, as its callers guarantee.
             let (newest, total) = match unsafe { below.as_ref() } {
                 Some(below) => (below.newest, below.total),
                 None => (0, 0),
@@ -112,8 +112,8 @@ impl Sizes {
             } else {
                 total + entries
             };
-            // SAFETY: a piece of this size and alignment, which no other thread knows until the
-            // exchange succeeds.
+            // SAFETY: the piece has this size and alignment, and no other thread accesses it until
+            // the exchange succeeds.
             unsafe {
                 record.write(Record {
                     below,
@@ -157,8 +157,8 @@ impl Sizes {
         // SAFETY: as in `push`.
         while let Some(record) = unsafe { at.as_ref() } {
             if record.newest <= visible && begun <= floor {
-                // If there was no restart after the floor, the total covers exactly what is not
-                // older than the floor.
+                // If there was no restart after the floor, the total is the sum of exactly the
+                // records that are not older than the floor.
                 let total = if record.newest < floor {
                     0
                 } else {

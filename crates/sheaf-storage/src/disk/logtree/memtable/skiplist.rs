@@ -10,9 +10,9 @@
 //! or after (key, its sequence). Nothing is ever removed.
 //!
 //! A node becomes part of the list by one compare-and-swap of the preceding link on the lowest
-//! level. The links of higher levels are shortcuts and follow one by one. `prev` may lag when two
-//! nodes are inserted concurrently, and is never ahead: it leads to some earlier node, from which a
-//! few steps forward end at the node directly before.
+//! level. The links of higher levels are shortcuts, which are set one by one afterwards. `prev` may
+//! lag when two nodes are inserted concurrently, and is never ahead: it leads to some earlier node,
+//! from which a few steps forward end at the node directly before.
 //!
 //! Invariants: on each level the links visit a subset of the level below, in order; from any node's
 //! `prev` the lowest level leads back to the node.
@@ -25,16 +25,16 @@ use crate::disk::logtree::sync::{AtomicUsize, Ordering};
 
 /// See the module's head.
 pub(in crate::disk::logtree) struct SkipList {
-    /// Precedes all nodes; only its links are used.
+    /// A sentinel before all nodes; only its links are used.
     root: *mut Header,
     /// The highest level that a node may have reached.
     height: AtomicUsize,
-    /// Written into every node.
+    /// The list's number, which is stored in every node.
     number: u32,
 }
 
-// SAFETY: the root is a node like the others, which threads share; the rest is atomic or never
-// changes.
+// SAFETY: the root is a node, and nodes can be shared between threads; all other fields are atomic
+// or never change.
 unsafe impl Send for SkipList {}
 // SAFETY: as above.
 unsafe impl Sync for SkipList {}
@@ -49,7 +49,7 @@ pub(super) struct Splice<'g> {
 /// An inserted version, and what it found.
 pub(super) struct Inserted<'g> {
     pub(super) node: NodeRef<'g>,
-    /// A newer version of the key was there.
+    /// Whether the list has a newer version of the key.
     pub(super) has_newer: bool,
     /// The next older version of the key in this list.
     pub(super) older: Option<NodeRef<'g>>,
@@ -244,7 +244,7 @@ impl SkipList {
         if splice.used {
             // Go up to the first level on which the last position still encloses this one.
             while level < HEIGHT_MAX {
-                // SAFETY: what a splice holds was read from this list's links.
+                // SAFETY: the pointers in a splice were read from this list's links.
                 let after = unsafe { NodeRef::from_link(splice.after[level]) };
                 if !after.is_some_and(|after| after.is_before(head, key, seq)) {
                     break;
@@ -260,7 +260,8 @@ impl SkipList {
             level -= 1;
             let from = match splice.before.get(level + 1) {
                 Some(above) if moved => *above,
-                // Nothing was passed on the level above: the last position on this one is not far.
+                // No node was passed on the level above, so the last position on this level is
+                // close.
                 _ => splice.before[level],
             };
             let start = from.as_link();

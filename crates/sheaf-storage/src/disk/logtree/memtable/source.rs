@@ -5,22 +5,23 @@
 //!   seen at 8       a@4                c@7(gone)       d@3
 //! ```
 //!
-//! It is positioned on the visible version of a key, also when that is a deletion: it may hide a
-//! version further down the stack. A hot key has thousands of versions: after a few steps over them
-//! it searches.
+//! The walk is positioned on the visible version of a key, including deletions, which may hide a
+//! version further down the stack. A hot key may have thousands of versions, so after a few steps
+//! over versions of one key the walk searches instead.
 
 use super::node::{NodeRef, head_of};
 use super::ranges::Cover;
 use super::runs::Run;
 use super::table::TableMem;
 
-/// Versions of one key that are stepped over before searching.
+/// Maximum number of versions of one key that are stepped over before searching.
 const STEPS_MAX: usize = 4;
 
 /// See the module's head.
 pub(in crate::disk::logtree) struct Source<'g> {
     mem: &'g TableMem,
-    /// Older versions do not count: the table was emptied at this sequence. 0 if it was not.
+    /// The sequence at which the table was last emptied, which hides older versions; 0 if it was
+    /// not.
     floor: u64,
     visible: u64,
     has_ranges: bool,
@@ -29,7 +30,8 @@ pub(in crate::disk::logtree) struct Source<'g> {
 }
 
 impl<'g> Source<'g> {
-    /// Not yet positioned. `None` if the generation has no key and no range of the table.
+    /// A source that is not yet positioned. `None` if the generation has neither keys nor ranges of
+    /// the table.
     pub(in crate::disk::logtree) fn new(
         mem: &'g TableMem,
         floor: u64,

@@ -24,7 +24,7 @@ pub(in crate::disk::logtree) struct TableMem {
     /// becomes visible, so a reader that may see an entry sees the flag.
     has_fates: AtomicBool,
     has_ranges: AtomicBool,
-    /// What happened to the table as a whole, ascending by sequence.
+    /// The fates of the table, ascending by sequence.
     fates: RwLock<Vec<Fate>>,
     ranges: RwLock<Ranges>,
     runs: Runs,
@@ -45,7 +45,7 @@ impl TableMem {
         TableMem {
             table,
             next: AtomicPtr::default(),
-            // SAFETY: as promised here.
+            // SAFETY: guaranteed by the caller.
             list: unsafe { SkipList::new(room, number) },
             number,
             sizes: Sizes::default(),

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Each level collects entries until they fill a page, writes it, and passes its pointer to the
-//! level above. An existing subtree is added at the level above its own, after what is pending
-//! below has been written. Where an old page ended, [`Builder::boundary`] writes what is pending in
-//! pages of even size, unless it is so little that it should be merged with what follows.
+//! level above. An existing subtree is added at the level above its own, after the pending entries
+//! below have been written. Where an old page ended, [`Builder::boundary`] writes the pending
+//! entries in pages of even size, unless they are so few that they should be merged with the
+//! following ones.
 
 use super::output::Output;
 use super::page::{self, NewEntry, common_prefix, entry_len};
@@ -53,11 +54,11 @@ struct Slot {
     key_len: usize,
     value_len: usize,
     extent: bool,
-    /// Whether there are large values here or below.
+    /// Whether there are large values in this page or below it.
     extents: bool,
 }
 
-/// What is pending at one level.
+/// The pending entries of one level.
 #[derive(Default)]
 struct Level {
     arena: Vec<u8>,
@@ -183,8 +184,8 @@ impl Builder {
         }
     }
 
-    /// Whether what is pending at a level should be merged with what follows instead of being
-    /// written.
+    /// Whether the pending entries of a level should be merged with the following ones instead of
+    /// being written.
     pub(super) fn is_small(&self, level: usize) -> bool {
         self.pending(level) < self.sizes(level).full / 3
     }
@@ -274,8 +275,8 @@ impl Builder {
         Ok(())
     }
 
-    /// How many of the pending entries fit a page of at most `limit` bytes; at least one, and at
-    /// least two in an inner page, or the tree would not get narrower upwards.
+    /// Number of pending entries that fit a page of at most `limit` bytes: at least one, and at
+    /// least two in an inner page, so that each level has fewer pages than the one below.
     fn fitting(&self, level: usize, limit: usize) -> usize {
         let pending = &self.levels[level];
         let first = usize::from(level > 0);
@@ -394,7 +395,7 @@ impl Builder {
     }
 }
 
-/// Refuses lengths that the format cannot hold.
+/// Rejects lengths that the format cannot represent.
 pub(super) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     for (len, limit) in [(key.len(), KEY_MAX), (value.len(), VALUE_MAX)] {
         if len > limit {

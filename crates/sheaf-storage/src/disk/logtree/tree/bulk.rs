@@ -71,7 +71,7 @@ impl BulkBuilder {
         Ok(())
     }
 
-    /// Writes what is pending. The pages are durable with the commit that installs them.
+    /// Writes the pending entries. The pages are durable with the commit that installs them.
     pub fn finish(mut self) -> Result<Subtree> {
         if let Some(builder) = self.builder.take() {
             let (root, granules) = builder.finish(&mut self.out)?;
@@ -89,7 +89,7 @@ impl BulkBuilder {
     }
 }
 
-/// A tree that no roots contain yet. Dropping it frees its pages.
+/// A tree that is not part of any roots yet. Dropping it frees its pages.
 pub struct Subtree {
     store: Arc<Store>,
     owner: Option<Owner>,

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! Eviction is S3-FIFO: a page that is read once passes through a short queue and does not displace
-//! pages that are read often, so a scan does no harm; a hit increments a counter and moves nothing.
-//! Pages are sharded by their offset, so that readers rarely contend.
+//! pages that are read often, so a scan does not evict the working set; a hit only increments a
+//! counter. Pages are sharded by their offset, so that readers rarely contend.
 //!
 //! A page is charged to the budget while anything holds it, evicted or not.
 //!
-//! Its memory is from [`PageMemory`]: that of an evicted page is returned to the system.
+//! The memory of pages comes from [`PageMemory`], which returns that of evicted pages to the
+//! system.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -107,7 +108,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Evicts one page, or moves one on; `false` if there is none.
+    /// Evicts one page, or moves one to the main queue; `false` if there are no pages.
     fn evict(&mut self, out: &mut Vec<Arc<CachedPage>>) -> bool {
         let small_first = self.small_bytes * 10 > self.bytes;
         let from_small = !self.small.is_empty() && (small_first || self.main.is_empty());
@@ -189,7 +190,7 @@ impl PageCache {
         if page.birth != birth || page.crc != crc {
             return None;
         }
-        // A relaxed load and store: a lost increment does no harm.
+        // A relaxed load and store: a lost increment is acceptable.
         let uses = page.uses.load(Ordering::Relaxed);
         if uses < 3 {
             page.uses.store(uses + 1, Ordering::Relaxed);
@@ -243,7 +244,7 @@ impl Reclaim for PageCache {
             let hand = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
             let found = {
                 let mut shard = self.shards[hand].write();
-                // A page in use moves on at most three times, so a few steps evict one.
+                // A used page is requeued at most three times, so a few steps evict a page.
                 let before = out.len();
                 (0..8).all(|_| out.len() > before || shard.evict(&mut out)) || out.len() > before
             };
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!((cache.bytes(), budget.used()), (0, 3 * 4096 + OVERHEAD));
         drop(page);
         assert_eq!(budget.used(), 0);
-        // The next one of its size reuses its memory.
+        // The next page of this size reuses the memory.
         assert_eq!(cache.memory.kept(3).0, 1);
         assert_eq!(cache.memory.take(9_000).capacity(), 3 * 4096);
     }

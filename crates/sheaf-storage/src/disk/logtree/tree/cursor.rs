@@ -5,9 +5,9 @@
 //!   leaf   [ .  .  .  ▲  .  . ]            a step moves here; the path moves only at the leaf's ends
 //! ```
 //!
-//! A step inside a leaf reads an offset, copies the rest of the key after the prefix, and takes no
-//! reference. A seek looks first in the current leaf, then in the pages of the path from the lowest
-//! up, and descends from the first that covers the key.
+//! A step inside a leaf reads an offset and copies the key after the prefix; it takes no reference.
+//! A seek looks first in the current leaf, then in the pages of the path from the lowest up, and
+//! descends from the first that covers the key.
 
 use std::ops::Deref;
 use std::ptr::NonNull;

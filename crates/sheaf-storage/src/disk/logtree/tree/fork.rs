@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   commits     roots 7 ───── roots 8 ───── roots 9        recorded in the file
-//!                  └── fork: 7 and what a snapshot has seen beyond it
+//!                  └── fork: 7, and later changes that a snapshot sees
 //! ```
 //!
 //! A fork shares the pages of the roots it is based on, and owns those it has written. It may be
-//! based on another fork. Nothing of it is synced, and after a crash its pages are free, as no
-//! superblock refers to them. It is written concurrently with the writer.
+//! based on another fork. Its pages are not synced, and are free after a crash, as no superblock
+//! refers to them. Forks are written concurrently with the writer.
 
 use std::sync::Arc;
 

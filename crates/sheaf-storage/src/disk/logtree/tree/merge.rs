@@ -191,8 +191,8 @@ impl<'a> Merge<'a> {
         changed || self.erase.covers(lo)
     }
 
-    /// Whether so little is pending at a level, or below, that the next page should be merged with
-    /// it.
+    /// Whether the pending entries at a level, or below, are so few that the next page should be
+    /// merged with them.
     fn must_join(&self, level: usize) -> bool {
         (0..=level).any(|level| self.builder.pending(level) > 0 && self.builder.is_small(level))
     }
@@ -237,8 +237,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Applies the current change, as far as it does not concern old entries, and moves to the
-    /// next.
+    /// Applies the current change where there are no old entries, and moves to the next change.
     fn one_change(&mut self) -> Result<()> {
         match self.changes.current() {
             Some(Change::Put(key, value)) => {
@@ -303,8 +302,8 @@ fn remove(
     Ok(())
 }
 
-/// Reads a page for rewriting: one of the newest roots', or one written since by this writer or a
-/// builder.
+/// Reads a page for rewriting: one of the newest roots, or one that this writer or a builder has
+/// written since.
 pub(super) fn read(out: &mut Output, within: &Within, ptr: PagePtr, level: u8) -> Result<PageRef> {
     if ptr.birth != out.birth && ptr.run().end() <= within.end {
         return out.store.page_once(ptr, level, within);

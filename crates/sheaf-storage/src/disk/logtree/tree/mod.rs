@@ -6,15 +6,15 @@
 //!   file    [ 0 │ 1 │ pages ... │ ...... free ...... │ pages and large values ... ]
 //!             └─ the newer one points to the directory and to the list of free space
 //!
-//!   TreeFile ── roots() ──> Arc<Roots> ── get, cursor      pins what it sees while it lives
+//!   TreeFile ── roots() ──> Arc<Roots> ── get, cursor      pins its pages while it lives
 //!            ── writer() ──> TreeWriter ── apply* ── commit(sequence) ──> Arc<Roots>
 //!            ── bulk() ──> BulkBuilder ── push* ── finish ──> Subtree ── writer.install
 //! ```
 //!
 //! Pages are never changed in place. A commit writes new pages to free space, syncs, and then
-//! writes one of two superblocks: a crash leaves the old roots or the new ones, each complete. What
-//! a commit replaces is reused once no pinned roots see it. `docs/format/tree.md` describes the
-//! file byte by byte.
+//! writes one of two superblocks: a crash leaves the old roots or the new ones, each complete.
+//! Replaced pages are reused once no pinned roots refer to them. `docs/format/tree.md` describes
+//! the file byte by byte.
 //!
 //! Invariants: every granule of the file is exactly one of live, free, waiting, or owned by a
 //! writer; every pointer carries the checksum of what it points to; whatever bytes the file holds,
@@ -106,7 +106,7 @@ pub struct TableOptions {
 pub struct TreeFileStats {
     /// Length of the file in bytes.
     pub file_bytes: u64,
-    /// Part of the file that can be reused at once.
+    /// Part of the file that can be reused immediately.
     pub free_bytes: u64,
     /// Part of the file that only older roots see; it becomes free when they are dropped.
     pub waiting_bytes: u64,
@@ -143,7 +143,7 @@ struct Inner {
     idle: Mutex<relocate::Idle>,
 }
 
-/// Admits one writer at a time.
+/// A lock that admits one writer at a time.
 #[derive(Default)]
 struct Gate {
     busy: Mutex<bool>,
@@ -279,7 +279,7 @@ impl Store {
         let counters = &self.counters;
         let (free, waiting, end) = {
             let mut space = self.space.lock();
-            // What only readers that have gone since the last commit saw is free by now.
+            // Free the space that only dropped readers used since the last commit.
             space.collect();
             let free = space.free_granules();
             (free, space.waiting_granules(), space.end())
@@ -417,8 +417,8 @@ impl Roots {
             tables: Vec::new(),
             directory: TableRecord {
                 root: superblock.directory,
-                // Neither known nor needed; an upper bound keeps a damaged file from causing a
-                // loop.
+                // Neither known nor needed; an upper bound prevents an endless loop on a damaged
+                // file.
                 granules: superblock.end,
                 ..TableRecord::default()
             },
@@ -537,7 +537,7 @@ impl Roots {
         Ok(TreeCursor::new(Keep::Counted(self.clone()), root))
     }
 
-    /// As [`Roots::cursor`], without taking a reference.
+    /// Like [`Roots::cursor`], without taking a reference.
     ///
     /// # Safety
     /// This `Arc` must not be moved or dropped while the cursor lives.

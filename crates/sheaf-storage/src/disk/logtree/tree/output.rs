@@ -16,7 +16,7 @@ use super::store::{Store, Within, count};
 use crate::disk::logtree::budget::{Charge, MemoryKind};
 use crate::error::{Result, StorageError};
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before they are written.
 const GATHER: usize = 1 << 20;
 
 /// Called after about every megabyte, with the number of bytes written.
@@ -25,8 +25,8 @@ pub type WrittenHook = Box<dyn FnMut(u64) + Send>;
 pub(super) struct Output {
     pub store: Arc<Store>,
     pub owner: Owner,
-    /// The commit that these pages belong to, or an earlier one, never a later one: no roots before
-    /// it see them.
+    /// The commit that these pages belong to, or an earlier one, but not a later one: no roots
+    /// before this version refer to the pages.
     pub birth: u32,
     chunk: Run,
     buffer: Vec<u8>,
@@ -89,7 +89,8 @@ impl Output {
         let whole = (run.len * GRANULE) as usize;
         let mut rest = bytes;
         if bytes.len() >= GATHER {
-            // Written directly without a copy, except for what does not fill the last granule.
+            // Write directly without a copy, except for the bytes that do not fill the last
+            // granule.
             self.flush()?;
             let (direct, last) = bytes.split_at(bytes.len() / GRANULE as usize * GRANULE as usize);
             self.write(offset, direct)?;
@@ -242,8 +243,8 @@ impl Output {
         self.place_at(run, bytes)
     }
 
-    /// How this output's own pages are read: what was gathered is written first, and the file is
-    /// read instead of the map.
+    /// How this output's own pages are read: gathered bytes are written first, and the file is read
+    /// instead of the map.
     pub(super) fn own_pages(&mut self) -> Result<Within> {
         self.flush()?;
         Ok(Within {

@@ -16,7 +16,7 @@
 //!
 //! Invariant: [`Shape::check`] is called once for every page read from the file; after it no offset
 //! or length inside the page leads out of it. It does not guarantee that the keys are in order: a
-//! page of a hostile file may give wrong answers, nothing worse.
+//! page of a malicious file may cause wrong results, but no invalid access.
 
 use std::cmp::Ordering;
 
@@ -133,7 +133,7 @@ pub(super) fn unpack(page: &[u8], header: &Header) -> Result<Vec<u8>, &'static s
     unpack_into(page, header, &mut image).map(|()| image)
 }
 
-/// As [`unpack`], into a buffer of [`unpacked_len`] bytes.
+/// Like [`unpack`], into a buffer of [`unpacked_len`] bytes.
 pub(super) fn unpack_into(
     page: &[u8],
     header: &Header,
@@ -443,7 +443,7 @@ pub(super) struct NewEntry<'a> {
 }
 
 /// Encodes the image of a page from ordered entries, at least one. `extents`: whether there are
-/// large values here or below. The first key of an inner page is not stored.
+/// large values in this page or below it. The first key of an inner page is not stored.
 pub(super) fn encode<'a>(
     image: &mut Vec<u8>,
     table: u64,

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   chunk, mapped         | piece | piece | piece | ...           of one length each
-//!   a piece is dropped ───> warm: the next of its length reuses it as it is
-//!                      └──> enough of those are kept ──> cold: address kept, memory returned to the system
+//!   a piece is dropped ───> warm: the next piece of its length reuses it
+//!                      └──> beyond the limit: cold, memory returned to the system, address kept
 //! ```
 //!
-//! With heap memory this would not work: a cache that makes room for a value of 16 MB frees
-//! thousands of pages from between others, and what lies between them stays resident. The budget,
-//! which counts what is in use, would hold, while half as much again stayed resident.
+//! Heap memory does not work here: a cache that evicts thousands of pages for a value of 16 MB
+//! frees blocks between others, and the allocator does not return these to the system. The budget
+//! counts only memory in use, so resident memory would exceed it by half.
 //!
 //! Invariant: a piece is with its holder or in one list, never in two places.
 
@@ -42,8 +42,8 @@ struct Pieces {
     chunks: Vec<NonNull<u8>>,
 }
 
-// SAFETY: the addresses are of memory that no thread owns; a thread that takes one out of a list
-// owns it exclusively.
+// SAFETY: no thread owns the memory at these addresses; a thread that removes one from a list owns
+// it exclusively.
 unsafe impl Send for Pieces {}
 
 /// Bytes of a page or a large value.
@@ -92,7 +92,7 @@ impl PageMemory {
         }
     }
 
-    /// How many pieces of this many granules are warm, and how many are cold.
+    /// The number of warm and of cold pieces with this number of granules.
     #[cfg(test)]
     pub(super) fn kept(&self, granules: usize) -> (usize, usize) {
         let pieces = self.by_length[granules - 1].lock();
@@ -136,7 +136,7 @@ impl Drop for PageMemory {
     }
 }
 
-/// Zeroed memory from the system; `None` if it refuses.
+/// Zeroed memory from the system; `None` if it is out of memory.
 fn map_chunk() -> Option<NonNull<u8>> {
     let (access, kind) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -169,7 +169,7 @@ fn empty(start: NonNull<u8>, bytes: usize) {
 }
 
 impl PageBuf {
-    /// Bytes of memory that it takes.
+    /// Size of the memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         match self {
             PageBuf::Piece(piece) => piece.granules * PIECE,
@@ -177,7 +177,7 @@ impl PageBuf {
         }
     }
 
-    /// Shortens it to `len` bytes.
+    /// Shortens the buffer to `len` bytes.
     pub(super) fn truncate(&mut self, len: usize) {
         match self {
             PageBuf::Piece(piece) => piece.len = piece.len.min(len),
@@ -229,14 +229,14 @@ mod tests {
         let mut held: Vec<PageBuf> = (0..300).map(|_| memory.take(5000)).collect();
         for (n, piece) in held.iter_mut().enumerate() {
             assert_eq!((piece.len(), piece.capacity()), (5000, 8192));
-            // The ends suffice, and Miri is slow.
+            // Only write to both ends, because Miri is slow.
             (piece[0], piece[4999]) = (n as u8, !n as u8);
         }
         for (n, piece) in held.iter().enumerate() {
             assert_eq!((piece[0], piece[4999]), (n as u8, !n as u8));
         }
         drop(held);
-        // Of three chunks, all pieces are unused again.
+        // All pieces of three chunks are unused again.
         assert_eq!(memory.kept(2), (16, 3 * 128 - 16));
         let again: Vec<PageBuf> = (0..300).map(|_| memory.take(8192)).collect();
         assert_eq!(memory.kept(2), (0, 3 * 128 - 300));

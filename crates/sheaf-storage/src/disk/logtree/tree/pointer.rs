@@ -1,4 +1,4 @@
-//! Pointers to pages and large values, with what must be found there.
+//! Pointers to pages and large values, with the checksum and birth of their targets.
 //!
 //! ```text
 //!   PagePtr    granule 6 | granules, extents flag 2 | crc 4 | birth 4            16 bytes
@@ -133,13 +133,13 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-/// As [`u16_at`].
+/// Like [`u16_at`].
 #[inline]
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// As [`u16_at`].
+/// Like [`u16_at`].
 #[inline]
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))

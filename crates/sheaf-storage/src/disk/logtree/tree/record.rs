@@ -6,7 +6,7 @@ use super::page::LEVEL_MAX;
 use super::pointer::{GRANULE, PagePtr, u64_at};
 use crate::engine::{TableId, TableStats};
 
-/// The table number in the directory's pages; no table has it.
+/// The table number in the directory's pages; not used by any table.
 pub(super) const DIRECTORY: u64 = u64::MAX;
 
 /// A table as of one commit.

@@ -20,9 +20,9 @@ use crate::error::Result;
 
 /// Granules of free space below which nothing is moved.
 const FREE_MIN: u64 = 256;
-/// Granules that a commit may move whatever the file's size.
+/// Number of granules that a commit may move regardless of the file's size.
 const MOVED_MIN: u64 = 2048;
-/// Maximum number of commits without an attempt after one that gained next to nothing.
+/// Maximum number of commits without an attempt, after attempts that gained almost nothing.
 const IDLE_MAX: u32 = 64;
 
 /// Backs off from attempts that gain nothing: each walks the inner pages.
@@ -43,13 +43,13 @@ struct Move {
 }
 
 impl TreeWriter {
-    /// Lets this commit move as much of the file's end as finds room before it, and truncate the
-    /// file however little that gains.
+    /// Makes this commit move as much of the file's end as fits before it, and truncate the file
+    /// even if that gains little.
     pub fn compact(&mut self) {
         self.compacts = true;
     }
 
-    /// Moves what is at the file's end, if enough is free before it.
+    /// Moves pages and values from the file's end, if there is enough free space before it.
     pub(super) fn relocate(&mut self) -> Result<()> {
         self.out.settle()?;
         let cut = {
@@ -108,7 +108,7 @@ impl TreeWriter {
         level: u8,
         lz4: bool,
     ) -> Result<Option<PagePtr>> {
-        // What this writer wrote is already where the allocator chose.
+        // Pages of this writer need not be moved: the allocator has just placed them.
         let behind = ptr.run().end() > state.cut && ptr.birth != self.out.birth;
         if level == 0 && !behind && !ptr.extents {
             return Ok(None);

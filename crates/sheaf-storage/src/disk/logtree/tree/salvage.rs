@@ -1,15 +1,15 @@
 //! Reads what is readable of a damaged file.
 //!
 //! ```text
-//!   1  roots that open       every intact page of every table, from the root down
-//!   2  what they miss        every leaf found by examining each granule that is not free
+//!   1  roots are readable    every intact page of every table, from the root down
+//!   2  in addition           every other leaf found by examining each granule that is not free
 //!   3  no roots at all       every leaf found, the oldest first, so that the newest entry wins
 //! ```
 //!
 //! A page below a damaged one is found in the second step: a leaf states which table it belongs to.
 //! If even the list of free space is lost, leaves that were replaced long ago cannot be
-//! distinguished from live ones; an entry that was deleted may then reappear, and the result says
-//! so.
+//! distinguished from live ones; an entry that was deleted may then reappear, which the result
+//! reports as `stale`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use crate::engine::TableId;
 use crate::error::{Result, StorageError};
 use crate::folder::Folder;
 
-/// What was saved, and what was not.
+/// The result of salvaging: what was saved, and what was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
     /// The log sequence of the roots, if a superblock could be read.
     pub sequence: Option<u64>,
-    /// The tables that entries were found for, or that the directory lists.
+    /// The tables with salvaged entries, and those that the directory lists.
     pub tables: BTreeSet<TableId>,
     /// Entries passed to the sink; those found in two leaves count twice.
     pub entries: u64,
     /// Leaves found by examining granules.
     pub found_leaves: u64,
-    /// Whether entries that had been deleted or replaced may be among them.
+    /// Whether the entries may include deleted or replaced ones.
     pub stale: bool,
     /// What could not be read, at most [`Verified::FINDINGS_MAX`].
     pub lost: Vec<Finding>,
@@ -128,8 +128,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Records that something is unreadable. A place that the disk refuses to read counts as lost
-    /// as well.
+    /// Records that something is unreadable. Parts that the disk fails to read count as lost, too.
     fn lose(&mut self, offset: u64, table: Option<TableId>, error: &StorageError) -> Result<()> {
         self.lost(offset, table, error.to_string());
         Ok(())
@@ -176,7 +175,7 @@ impl Rescue<'_> {
         };
         let (image, shape) = (page.bytes(), page.shape);
         if level == 0 {
-            // A hostile file may lead here repeatedly.
+            // A malicious file may refer to the same page repeatedly.
             if self.read.insert(ptr.granule) {
                 self.leaf(table, image, shape)?;
             }

@@ -8,9 +8,10 @@
 //!          abandoned                         birth and later            [birth, death)
 //! ```
 //!
-//! Every commit has a version. Roots see what was born at their version or before and has not died
-//! by then. What waits becomes free as soon as no pinned version is between its birth and its
-//! death: a long-held snapshot pins what it sees, not what was written and replaced after it.
+//! Every commit has a version. Roots refer to runs that were born at or before their version and
+//! were not released by then. A waiting run becomes free as soon as no pinned version is between
+//! its birth and its death: an old snapshot pins what it uses, but not runs that were both written
+//! and released after it.
 //!
 //! Invariant: the free, waiting, owned and live runs together are the granules from
 //! [`FIRST_GRANULE`] to `end`, each exactly once.
@@ -21,9 +22,10 @@ use super::pointer::{FIRST_GRANULE, Run};
 
 /// Runs of at least this length form one class.
 const BIG: usize = 64;
-/// Granules that a writer allocates at once where there is room, so that its pages are adjacent.
+/// Number of granules that a writer allocates at a time if possible, so that its pages are
+/// adjacent.
 pub(super) const CHUNK: u64 = 256;
-/// Maximum number of free runs up to which debug builds check each commit for overlaps.
+/// Maximum number of free runs with which debug builds check each commit for overlaps.
 const RUNS_CHECKED_MAX: usize = 256;
 
 /// Free runs, neither overlapping nor touching, indexed by start and by length.
@@ -106,14 +108,14 @@ impl FreeRuns {
         if self.classes.is_empty() {
             return None;
         }
-        // Long runs first, the lowest of them: pages written together are then adjacent, and the
-        // end of the file empties.
+        // Prefer the lowest long run: pages written together are then adjacent, and the end of the
+        // file becomes empty.
         let fits = |start: &&u64| self.by_start[*start] >= need;
         if let Some(start) = self.classes[0].iter().find(fits).copied() {
             return Some(self.take_from(start, want));
         }
-        // Of the short ones the longest: writes stay few, and the remainder joins what is freed
-        // next to it.
+        // Otherwise take the longest of the short runs: there are fewer writes, and the remainder
+        // is joined with adjacent runs that are freed later.
         let lengths = (need.min(BIG as u64) as usize..BIG).rev();
         let start = lengths
             .filter_map(|len| self.classes[len].first().copied())
@@ -262,7 +264,7 @@ impl Space {
         *self.pins.entry(version).or_default() += 1;
     }
 
-    /// Undoes a [`Space::pin`]. What that makes free is found by the next [`Space::collect`].
+    /// Undoes a [`Space::pin`]. The next [`Space::collect`] frees the runs that this released.
     pub(super) fn unpin(&mut self, version: u32) {
         debug_assert!(
             self.pins.contains_key(&version),
@@ -296,7 +298,7 @@ impl Space {
         run
     }
 
-    /// Takes `need` granules before `limit`, if there are any.
+    /// Takes `need` granules before `limit`; `None` if there is no such run.
     pub(super) fn allocate_below(&mut self, owner: Owner, need: u64, limit: u64) -> Option<Run> {
         let run = self.free.take_below(need, limit)?;
         debug_assert!(run.len == need && run.end() <= limit);
@@ -309,7 +311,7 @@ impl Space {
         debug_assert!(added, "granules are allocated once");
     }
 
-    /// Returns what `owner` took and did not use.
+    /// Returns a run that `owner` took and did not use.
     pub(super) fn return_unused(&mut self, owner: Owner, run: Run) {
         if run.len == 0 {
             return;
@@ -354,16 +356,16 @@ impl Space {
         }
     }
 
-    /// Transfers what `from` took to `to`.
+    /// Transfers the runs of `from` to `to`.
     pub(super) fn hand_over(&mut self, from: Owner, to: Owner) {
         for run in self.owned.remove(&from).unwrap_or_default().iter() {
             self.own(to, run);
         }
     }
 
-    /// What will be free when the file is opened with `owner`'s commit as the newest: what is free
-    /// or waits, what others own, and what the commit releases. `None` if these overlap, which only
-    /// damage can cause.
+    /// The runs that are free when the file is reopened with `owner`'s commit as the newest: those
+    /// that are free, wait, belong to other owners, or are released by the commit. `None` if these
+    /// overlap, which only damage can cause.
     pub(super) fn free_after(&self, owner: Owner, dead: &[(u32, Run)]) -> Option<FreeRuns> {
         let mut free = self.free.clone();
         let others = self.owned.iter().filter(|(other, _)| **other != owner);
@@ -375,7 +377,7 @@ impl Space {
         sound.then_some(free)
     }
 
-    /// Makes `owner`'s runs live from `version` on, and lets `dead` wait.
+    /// Makes `owner`'s runs live from `version` on, and adds `dead` to the waiting runs.
     pub(super) fn attach(&mut self, owner: Owner, dead: &[(u32, Run)], version: u32) {
         let attached = self.owned.remove(&owner);
         debug_assert!(attached.is_some(), "an owner's pages become live once");
@@ -394,7 +396,7 @@ impl Space {
         );
     }
 
-    /// Frees what waits and is no longer seen.
+    /// Frees the waiting runs that no pinned roots refer to.
     pub(super) fn collect(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         let mut freed = 0;
@@ -447,7 +449,7 @@ impl Space {
         rest.all(|run| runs.add(run)).then_some(runs)
     }
 
-    /// Whether any granule of the run is free for a writer.
+    /// Whether a writer may allocate any granule of the run.
     pub(super) fn is_free(&self, run: Run) -> bool {
         self.free.overlaps(run)
     }
@@ -455,7 +457,7 @@ impl Space {
     /// The lowest granule such that at most `budget` granules from there to the end are in use, and
     /// fit into the free space before it.
     pub(super) fn tail_that_fits(&self, budget: u64) -> u64 {
-        // A quarter of the room is reserved for fragmentation.
+        // A quarter of the free space is reserved for fragmentation.
         let room = |free: u64| budget.min(free / 4 * 3);
         let (mut cut, mut used, mut free) = (self.end, 0, self.free.granules());
         for run in self.free.iter().rev() {

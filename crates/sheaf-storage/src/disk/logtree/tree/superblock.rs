@@ -1,4 +1,4 @@
-//! The superblock: where the newest tree begins, and where the list of free space is.
+//! The superblock: the locations of the newest directory and of the list of free space.
 //!
 //! There are two, at the beginning of the file, a granule apart, written alternately. Each fits one
 //! sector of 512 bytes, the unit that a disk writes atomically, and is stored twice in its granule,
@@ -45,13 +45,13 @@ pub(super) struct Superblock {
     pub free: FreeMap,
 }
 
-/// What is found at the place of a superblock.
+/// The content found at the offset of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Whole(Superblock),
-    /// The magic is there, and the format version is greater than ours.
+    /// The magic is present, and the format version is newer than the supported one.
     Newer(u32),
-    /// The magic is there, and the rest is invalid.
+    /// The magic is present, and the remaining bytes are invalid.
     Damaged,
     /// Not a file of this format.
     Foreign,
@@ -115,7 +115,7 @@ impl Superblock {
         };
         let level = found.directory.map_or(0, |(_, level)| level);
         if u32_at(bytes, 12) != GRANULE as u32
-            // Far more commits than a file sees; a greater version would overflow.
+            // No file has that many commits; a greater version could overflow.
             || found.version > u32::MAX / 2
             || found.end < FIRST_GRANULE
             || found.end > 1 << 48

@@ -215,7 +215,7 @@ impl Walk<'_> {
             Ok(page) => page,
             Err(error) => return self.note(offset, error),
         };
-        // A mapped page was checked when it was first read; here it is checked again.
+        // A mapped page was checked when it was first read: check it again.
         if let Err(error) = store.recheck(&page, ptr) {
             return self.note(offset, error);
         }
@@ -285,7 +285,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares what was reached with what is free.
+    /// Compares the granules that were reached with the free ones.
     fn space(&mut self, file: &TreeFile) {
         let torn = !self.seen.findings.is_empty();
         self.table = DIRECTORY;

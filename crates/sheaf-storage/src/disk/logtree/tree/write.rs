@@ -34,7 +34,8 @@ pub struct TreeWriter {
     pub(super) changed: BTreeSet<TableId>,
     pub(super) dead: Dead,
     pub(super) within: Within,
-    /// The error of a failed apply: its changes may be half in the pages, so nothing is committed.
+    /// The error of a failed apply: its changes may be partially in the pages, so nothing is
+    /// committed.
     pub(super) broken: Option<StorageError>,
     /// See [`TreeWriter::compact`].
     pub(super) compacts: bool,
@@ -85,7 +86,7 @@ impl TreeWriter {
         Ok(TreeWriter::over(file, file.roots(), Some(entry)))
     }
 
-    /// A writer whose pages belong to no commit.
+    /// A writer whose pages do not belong to a commit.
     pub(super) fn fork(file: &TreeFile, roots: &Arc<Roots>) -> Result<TreeWriter> {
         file.inner.store.check_writable()?;
         Ok(TreeWriter::over(file, roots.clone(), None))
@@ -232,7 +233,8 @@ impl TreeWriter {
     /// commit is found after reopening is unknown).
     pub fn commit(mut self, sequence: u64) -> Result<Arc<Roots>> {
         self.check()?;
-        // The tree's own comes from its file: a lower one would make the commit look older than it.
+        // The sequence of the current roots was read from the file. A lower sequence would make
+        // this commit look older than them.
         if sequence < self.roots.sequence() {
             return Err(StorageError::Corrupt {
                 file: self.out.store.name.clone(),
@@ -284,8 +286,8 @@ impl TreeWriter {
         drop((replaced, old));
         count(&store.counters.commits, 1);
         store.space.lock().collect();
-        // The commit is done, whatever becomes of the file's length; a failure makes the store
-        // refuse the next write.
+        // The commit is complete even if the file cannot be truncated; after such a failure the
+        // store rejects the next write.
         let _ = store.cut(if compacts { u64::MAX } else { CUT_MIN });
         Ok(roots)
     }
@@ -307,7 +309,8 @@ impl TreeWriter {
         Ok(directory)
     }
 
-    /// Writes the list of what will be free, and returns the superblock that refers to it.
+    /// Writes the list of granules that are free after the commit, and returns the superblock that
+    /// refers to it.
     fn write_free_map(&mut self, sequence: u64, directory: TableRecord) -> Result<Superblock> {
         self.out.settle()?;
         let old = self.roots.free_map;

@@ -12,8 +12,8 @@
 //! There are two or three of them, so they are compared one by one. A change of direction seeks all
 //! of them again from the current key.
 //!
-//! If the generations hold nothing of the table there are no walks: the cursor then is the tree's
-//! cursor and one branch.
+//! If the generations have no entries of the table there are no walks: the cursor then only adds
+//! one branch to the tree's cursor.
 
 use std::cmp::Ordering as Compared;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ enum Shown {
     Yes,
     /// The key is deleted.
     No,
-    /// The source holds nothing visible in this range, which the generation at this index deleted.
+    /// The source has no visible entry in this range, which the generation at this index deleted.
     NotIn(Cover, usize),
 }
 
@@ -76,7 +76,7 @@ impl Gone {
     }
 }
 
-/// The merged walk. Pins nothing.
+/// The merged walk. Does not keep the view alive; see [`Merged::new`].
 pub(super) struct Merged<C> {
     /// Newest first.
     sources: Vec<Source<'static>>,
@@ -87,7 +87,7 @@ pub(super) struct Merged<C> {
     forward: bool,
     /// Whether runs of deleted keys are recorded for other readers.
     notes: bool,
-    /// Scratch for the key at which the direction turns; while suspended, the current key.
+    /// Buffer for the key at which the direction changes; while suspended, the current key.
     turn_key: Vec<u8>,
 }
 
@@ -144,8 +144,8 @@ impl<C: Cursor> Merged<C> {
         })
     }
 
-    /// For a walk at a sequence up to which not everything may be inserted: what it does not see
-    /// may still arrive.
+    /// Disables recording, for a walk at a sequence up to which batches may still be inserted: a
+    /// deleted key may become visible.
     pub(super) fn without_notes(mut self) -> Merged<C> {
         self.notes = false;
         self
@@ -369,7 +369,8 @@ impl<C: Cursor> Merged<C> {
         }
     }
 
-    /// Moves a walk out of a range in which nothing of it is visible, unless it has left the range.
+    /// Moves a walk out of a range in which it has no visible entries, unless it has left the
+    /// range.
     fn take_source_out_of(&mut self, place: usize, lo: &[u8], hi: Option<&[u8]>) {
         let source = &mut self.sources[place];
         let Some(at) = source.at else {
@@ -500,7 +501,7 @@ impl<C: Cursor> Cursor for Merged<C> {
     }
 }
 
-/// The merged walk together with what it pins.
+/// The merged walk together with the view that it pins.
 ///
 /// ```text
 ///   walk ──suspend──> a key, nothing is pinned
@@ -511,7 +512,7 @@ impl<C: Cursor> Cursor for Merged<C> {
 /// If the snapshot has been given another view, the walk switches to it with its next move in the
 /// same way, and releases what the old view pinned.
 pub(super) struct LogTreeCursor<R: Base> {
-    // Dropped first: it points into what `pinned` keeps.
+    // Dropped first: it points into the view that `pinned` keeps alive.
     merged: Merged<R::Cursor>,
     /// `None` while the cursor is suspended.
     pinned: Option<Arc<Pinned<R>>>,
@@ -521,15 +522,15 @@ pub(super) struct LogTreeCursor<R: Base> {
     hold: Arc<Hold<R>>,
 }
 
-/// No view has this number, so one comparison finds both a suspended cursor and one whose view was
-/// replaced.
+/// No view has this number, so one comparison detects both a suspended cursor and one whose view
+/// was replaced.
 const SUSPENDED: u32 = u32::MAX;
 
 impl<R: Base> LogTreeCursor<R> {
-    /// Not yet positioned.
-    /// Errors: `NoSuchTable`, and those of the tree.
+    /// A cursor that is not yet positioned. Errors: `NoSuchTable`, and those of the tree.
     pub(super) fn new(hold: Arc<Hold<R>>, table: TableId) -> Result<LogTreeCursor<R>> {
-        // Read before the view: if the number is too old, the cursor merely switches once in vain.
+        // Read before the view: if the number is outdated, the cursor only switches once
+        // unnecessarily.
         let replacements = hold.replacements();
         let pinned = hold.pinned.read().clone();
         // SAFETY: the cursor keeps `pinned`, and through it the view, which is not moved; it drops
@@ -554,7 +555,7 @@ impl<R: Base> LogTreeCursor<R> {
         }
     }
 
-    /// As [`LogTreeCursor::follow`], for a move that does not depend on the current position.
+    /// Like [`LogTreeCursor::follow`], for a move that does not depend on the current position.
     #[inline]
     fn follow_nowhere(&mut self) -> Result<()> {
         match self.hold.replacements() == self.replacements {
@@ -635,7 +636,7 @@ impl<R: Base> Cursor for LogTreeCursor<R> {
 
     fn suspend(&mut self) {
         if self.pinned.is_some() {
-            // The walk is dropped before what it points into.
+            // The walk is dropped before the view that it points into.
             self.merged = self.merged.suspended();
             self.pinned = None;
             self.replacements = SUSPENDED;

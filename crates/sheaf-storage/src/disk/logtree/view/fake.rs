@@ -1,5 +1,5 @@
-//! An engine whose view is over maps instead of trees, for tests: everything of the real one but
-//! files.
+//! An engine for tests whose views are based on maps instead of trees: like the real engine, but
+//! without files.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A version that is inserted below a newer one does not change the sizes: the newer one was
-//! counted against what is below both.
+//! counted against the state below both.
 
 use std::sync::Arc;
 
@@ -25,9 +25,8 @@ impl<R: Base> View<R> {
     /// be called from any number of threads; the sequence must be unique and greater than all in
     /// the frozen generations.
     ///
-    /// Sizes are exact as long as two batches with the same key are not inserted concurrently. A
-    /// tree that cannot be read makes them wrong until the next checkpoint recounts, and nothing
-    /// else.
+    /// Sizes are exact as long as two batches with the same key are not inserted concurrently. If
+    /// the tree cannot be read, only the sizes are wrong, until the next checkpoint recounts.
     pub(in crate::disk::logtree) fn insert(self: &Arc<Self>, seq: u64, batch: &WriteBatch) {
         let mut writer = self.active.writer(seq);
         for (table, writes) in batch.tables() {
@@ -56,11 +55,11 @@ impl<R: Base> View<R> {
         let mut delta = Delta::default();
         for (lo, hi) in writes.ranges().iter() {
             if lo.is_empty() && hi.is_none() {
-                // The whole table: as if it were recreated.
+                // Deleting the whole table's range is equivalent to recreating the table.
                 writer.fate(mem, true);
             } else {
                 if writes.fate() == TableFate::Kept {
-                    // If the tree cannot be read, as far as it can.
+                    // If the tree cannot be read, count the entries up to there.
                     let hi_key = hi.map(|hi| &hi[..]);
                     let _ = self.count_range(mem.id(), lo, hi_key, seq - 1, &mut delta);
                 }
@@ -107,7 +106,7 @@ impl<R: Base> View<R> {
         match prior {
             Prior::Absent => None,
             Prior::Present { value_len } => Some(value_len as usize),
-            // A range of an earlier batch in this generation.
+            // A range of an earlier batch in this generation has deleted the key.
             Prior::Unknown if mem.cover(key, 0, seq).is_some() => None,
             Prior::Unknown => {
                 let table = mem.id();

@@ -43,11 +43,11 @@ pub(super) trait Base: Send + Sync + 'static {
         Ok(self.get(table, key)?.map(|value| value.len()))
     }
 
-    /// A cursor over an existing table. It pins what it reads.
+    /// A cursor over an existing table. It keeps the base alive.
     fn cursor(self: &Arc<Self>, table: TableId) -> Result<Self::Cursor>;
 
-    /// As [`Base::cursor`], without taking a reference: many cursors are made, and threads would
-    /// contend for one counter.
+    /// Like [`Base::cursor`], without taking a reference: cursors are created often, and threads
+    /// would contend for one counter.
     ///
     /// # Safety
     /// This `Arc` must not be moved or dropped while the cursor lives.
@@ -76,7 +76,7 @@ enum Found<'a> {
     Version(NodeRef<'a>),
     /// The generations decide that the key does not exist.
     Gone,
-    /// The generations hold nothing of the key: the tree decides.
+    /// The generations have no information on the key: the tree decides.
     Below,
 }
 
@@ -247,7 +247,7 @@ impl<R: Base> View<R> {
             let Some(mem) = generation.table(table) else {
                 continue;
             };
-            // Versions older than this do not count, here and below.
+            // Versions older than this are hidden, here and below.
             let mut floor = 0;
             if has_more {
                 if let Some(fate) = mem.fate(visible) {
@@ -257,7 +257,7 @@ impl<R: Base> View<R> {
                     floor = fate.seq;
                 }
                 if let Some(cover) = mem.cover(key, floor, visible) {
-                    // A put of the same batch, after it emptied the range, counts.
+                    // A put of the same batch after it emptied the range is visible.
                     floor = cover.seq;
                 }
             }

@@ -1,4 +1,4 @@
-//! The open snapshots: how many there are, since when, and what each of them reads.
+//! The open snapshots: their number, their ages, and the view that each of them reads.
 //!
 //! ```text
 //!   shard of some threads ── cached: the newest view, shared by this shard's snapshots
@@ -39,12 +39,12 @@ pub(in crate::disk::logtree) struct OpenSnapshots<R> {
 
 /// The snapshots of some threads.
 pub(super) struct Shard<R> {
-    /// The newest view when a snapshot was last taken.
+    /// The newest view at the time when a snapshot was last taken.
     cached: Option<Arc<Pinned<R>>>,
     slots: Vec<Slot<R>>,
     free: Vec<usize>,
-    /// After the engine is closed, until the last snapshot is dropped: another process would
-    /// overwrite what it reads.
+    /// The folder's lock after the engine is closed, kept until the last snapshot is dropped:
+    /// another process would overwrite the files that it reads.
     lock: Option<Arc<FolderLock>>,
 }
 
@@ -54,8 +54,8 @@ struct Slot<R> {
     hold: Option<NonNull<Hold<R>>>,
 }
 
-// SAFETY: what a slot points to is shared between threads anyway, as the compiler checks below, and
-// is accessed under the shard's lock, which by the invariant it outlives.
+// SAFETY: a slot points to data that may be shared between threads, as the compiler checks below.
+// It is accessed under the shard's lock, and by the invariant it is alive then.
 unsafe impl<R: Send + Sync> Send for Slot<R> {}
 
 #[expect(dead_code, reason = "checked, not called")]
@@ -102,7 +102,7 @@ fn now() -> Duration {
     )
 }
 
-/// A snapshot that may be spilled: what it reads, and as of when.
+/// A snapshot that may be spilled: its view and its sequence.
 pub(in crate::disk::logtree) struct Candidate<R> {
     pub(in crate::disk::logtree) pinned: Arc<Pinned<R>>,
     pub(in crate::disk::logtree) visible: u64,
@@ -192,7 +192,7 @@ impl<R> OpenSnapshots<R> {
     }
 
     /// Keeps the folder locked until the last snapshot is dropped: another process would overwrite
-    /// what it reads.
+    /// the files that it reads.
     pub(in crate::disk::logtree) fn keep(&self, lock: FolderLock) {
         let lock = Arc::new(lock);
         for shard in &self.shards {
@@ -213,9 +213,9 @@ impl<R> OpenSnapshots<R> {
         for shard in &self.shards {
             let shard = shard.lock();
             for slot in &shard.slots {
-                // SAFETY: the slot has it, under the lock, so it is alive: a snapshot leaves its
-                // slot before it is dropped. That another thread may be about to drop it and wait
-                // for the lock is covered by `Hold`'s marker.
+                // SAFETY: the slot contains it while the lock is held, so it is alive: a snapshot
+                // leaves its slot before it is dropped. Another thread may be dropping it and
+                // waiting for the lock; `Hold`'s `PhantomPinned` makes this sound.
                 let Some(hold) = slot.hold.map(|hold| unsafe { hold.as_ref() }) else {
                     continue;
                 };
@@ -233,9 +233,9 @@ impl<R> OpenSnapshots<R> {
         candidates
     }
 
-    /// Makes all snapshots that read what `of` reads, as of the same sequence, read `instead`,
-    /// which must have the same contents. Cursors switch with their next move. Returns the number
-    /// of snapshots; those in use are skipped.
+    /// Makes all snapshots with the view and the sequence of `of` read `instead`, which must have
+    /// the same contents. Cursors switch with their next move. Returns the number of snapshots;
+    /// those in use are skipped.
     pub(in crate::disk::logtree) fn replace(
         &self,
         of: &Candidate<R>,

@@ -20,11 +20,12 @@ pub(in crate::disk::logtree) struct Hold<R> {
     /// Number of replacements.
     replacements: AtomicU32,
     pub(super) visible: u64,
-    /// Where it is entered among those alive.
+    /// The shard of the list of open snapshots that contains this snapshot.
     shard: Arc<Mutex<Shard<R>>>,
     slot: usize,
-    /// Until it has left its slot other threads may access it, also while it is being dropped: an
-    /// exclusive reference to it is not exclusive to the compiler.
+    /// Until the snapshot has left its slot, other threads may access it, even while it is being
+    /// dropped. The marker prevents the compiler from assuming that an exclusive reference is
+    /// exclusive.
     _shared: PhantomPinned,
 }
 

@@ -1,5 +1,5 @@
-//! The view over maps against the memory engine: the same batches give the same answers, at every
-//! sequence, however the batches are spread over generations and tree.
+//! Compares the view over maps with the memory engine: the same batches have the same results at
+//! every sequence, regardless of how they are distributed over generations and tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -552,7 +552,7 @@ fn a_suspended_cursor_holds_nothing() {
     assert!(nowhere.seek_first().unwrap() && nowhere.value_bytes() == large);
 }
 
-/// Also for Miri: a snapshot may be accessed while it is being dropped.
+/// A snapshot may be accessed while it is being dropped. Also run under Miri.
 #[test]
 fn snapshots_are_dropped_while_others_are_read() {
     let rounds = if cfg!(miri) { 3 } else { 3000 };
@@ -733,7 +733,7 @@ fn of_concurrent_batches_the_last_in_order_wins() {
             assert_eq!(walk(&snapshot, T, false).unwrap(), expected);
         }
     }
-    // Each was counted against what was below it when it was inserted.
+    // Each was counted against the state below it when it was inserted.
     let entries = rows.iter().flatten().count() as u64;
     assert_eq!(view.table_stats(T).unwrap().entries, entries);
 }

@@ -26,7 +26,7 @@ use crate::batch::{Prior, WriteBatch};
 use crate::disk::logtree::random::random_u64;
 use crate::error::{Result, StorageError};
 
-/// How much of a segment is read in one piece.
+/// Number of bytes of a segment that are read at a time.
 const WINDOW: usize = 1 << 20;
 
 /// The end of the log that a crash tore, and that is not used.
@@ -104,9 +104,9 @@ pub(in crate::disk::logtree) struct Replay {
     pub(in crate::disk::logtree) replayed: Replayed,
     log_id: u64,
     last_number: u64,
-    /// The segments that hold what the tree does not.
+    /// The segments with batches that are not in the tree.
     needed: Vec<Segment>,
-    /// Files that hold nothing of value.
+    /// Files that are not needed.
     useless: Vec<String>,
     spares: Vec<String>,
 }
@@ -137,7 +137,7 @@ impl Replay {
         let (mut found, spares) = find(&**folder)?;
         let mut useless = Vec::new();
         let mut last_number = found.last().map_or(0, |last| last.number);
-        // A segment whose head was never written completely has not been begun.
+        // A segment without a complete head has no records.
         if let Some(last) = found.last()
             && last.head.is_none()
         {
@@ -292,7 +292,7 @@ impl Replay {
             at += header.stride();
         }
         match next {
-            // The tree holds everything that is missing before the next segment.
+            // Damage only if the tree does not contain all missing records before the next segment.
             Some(next) if expected < next && next > tree_seq + 1 => {
                 return Err(damaged(name, at, "a damaged record"));
             }

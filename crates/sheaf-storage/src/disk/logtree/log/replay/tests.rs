@@ -86,7 +86,7 @@ fn synced_batches_are_replayed() {
     let replay = read(&found, 0).unwrap();
     assert_eq!((replay.replayed.last, replay.replayed.batches), (200, 200));
     assert_eq!(replay.replayed.torn, None);
-    // And continues, from any state of the tree.
+    // Continue the log, from any state of the tree.
     for tree_seq in [0, 1, 57, 199, 200] {
         let found = folder.after_crash(Remains::Nothing);
         let log = open(&found, tree_seq).unwrap();
@@ -136,7 +136,7 @@ fn a_missing_newest_segment_is_reported() {
                     other => panic!("{torn}: {other:?}"),
                 }
             }
-            // As with a tree that holds more than the remaining log.
+            // The same for a tree that contains more than the remaining log.
             assert!(read(&found, 11).is_err());
         }
     }
@@ -158,7 +158,7 @@ fn segments_in_the_tree_are_removed_and_reused() {
         }
     }
     assert!(folder.list().unwrap().len() < 16);
-    // What the tree does not hold, and the log no longer does, is missed.
+    // Batches that are neither in the tree nor in the log are reported as missing.
     let missing = read(&folder.after_crash(Remains::Nothing), 100);
     assert!(matches!(missing, Err(StorageError::Corrupt { .. })));
 }
@@ -205,7 +205,7 @@ fn a_crash_at_any_event_keeps_what_was_durable() {
             let log = open(&found, tree_seq).unwrap_or_else(|error| panic!("{what}: {error}"));
             let last = log.head().last();
             assert!(last >= durable, "{what}: {last} of {durable}");
-            // What was after the cut does not come back.
+            // The batches after the cut do not reappear.
             for n in last + 1..last + 6 {
                 assert_eq!(append(&log, n), Ok(n));
             }
@@ -260,8 +260,8 @@ fn every_flipped_bit_is_reported_or_torn() {
     log.sync_to(40).unwrap();
     append(&log, 41).unwrap();
     log.sync_to(41).unwrap();
-    // Once with the mark after the last record, and once as a crash before the mark was on disk
-    // leaves it.
+    // Once with the mark after the last record, and once as after a crash before the mark was on
+    // disk.
     let crashed = folder.after_crash(Remains::Nothing);
     let (named, cut) = flip_bits(files(&folder));
     assert!(named > 300 && cut == 0, "{named} named, {cut} cut");
@@ -292,7 +292,7 @@ fn flip_bits(files: BTreeMap<String, Vec<u8>>) -> (usize, usize) {
                     named += 1;
                 }
                 Err(error) => panic!("{error:?}"),
-                // Not in use, or the mark itself.
+                // The flipped bit is in an unused part or in the mark itself.
                 Ok(replay) if replay.replayed.last == 41 => {}
                 Ok(replay) => {
                     assert_eq!((index, replay.replayed.last), (segments.len() - 1, 40));
@@ -324,7 +324,7 @@ fn missing_segments_are_reported() {
         headless.get_mut(*name).unwrap()[..RECORDS as usize].fill(0);
         for damaged in [rest, emptied, headless] {
             match read(&FaultFolder::new(damaged), 0) {
-                // By its own name, or by that of the segment it should precede.
+                // The error names the damaged segment, or the one after it.
                 Err(StorageError::Corrupt { file, detail }) => {
                     let next = detail.contains("does not follow the previous segment");
                     let first = detail.contains("no segment of the log has the batch 1");

@@ -1,4 +1,4 @@
-//! The mapped file, and how far a reader may access it.
+//! The mapped file, and the limits within which a reader may access it.
 //!
 //! ```text
 //!   granules   0 ... │ live ─ waiting ─ owned ─ free │ ........... │
@@ -9,13 +9,13 @@
 //!
 //! - *Inside the map.* A run is compared with [`Within::end`], and the map covers that many
 //!   granules.
-//! - *Inside the file.* What roots refer to was written before these roots existed. Only
+//! - *Inside the file.* Everything that roots refer to was written before these roots existed. Only
 //!   `Store::cut` shortens the file, after the last granule that anything uses or may see, and
 //!   while nothing is written after it. When a page is read for the first time the file's length is
-//!   checked, so a pointer of a damaged file is refused too.
+//!   checked, so an invalid pointer in a damaged file is rejected, too.
 //! - *Unchanged.* A writer writes to granules that it owns. They were free: no pinned roots see
 //!   them, and a holder of a page's bytes holds its roots. Roots are pinned and unpinned under the
-//!   lock of the free space, so what a reader did there is over before a writer is given the place.
+//!   lock of the free space, so a reader's accesses are complete before a writer gets the granules.
 //!
 //! This holds as long as no other program writes to the file. Other servers are kept out by the
 //! folder's lock, other users by the file's mode. A program that nevertheless overwrites the file
@@ -34,7 +34,7 @@ use crate::disk::logtree::budget::Charge;
 use crate::disk::logtree::tree::pointer::{GRANULE, Run};
 use crate::folder::Map;
 
-/// The mapped file; charged as far as it is used.
+/// The mapped file; its used part is charged to the budget.
 pub(in crate::disk::logtree::tree) struct Mapping {
     pub(super) map: Map,
     pub(super) charge: Mutex<Charge>,
@@ -47,7 +47,7 @@ impl Mapping {
     }
 }
 
-/// What a reader may access: the file up to the end that its roots know.
+/// The part of the file that a reader may access: up to the end of its roots.
 #[derive(Clone)]
 pub(in crate::disk::logtree::tree) struct Within {
     pub end: u64,
@@ -65,7 +65,7 @@ pub(super) unsafe fn mapped(mapping: &Mapping, run: Run) -> &[u8] {
     let start = (run.start * GRANULE) as usize;
     let len = (run.len * GRANULE) as usize;
     debug_assert!(start + len <= map.len());
-    // SAFETY: inside the map and the file, and unchanged, as the caller promises. The caller's
+    // SAFETY: inside the map and the file, and unchanged, as the caller guarantees. The caller's
     // reference to the mapping keeps it mapped.
     unsafe { std::slice::from_raw_parts(map.as_ptr().add(start), len) }
 }

@@ -1,12 +1,12 @@
-//! The file under a tree: writes to it, and the one way in which pages are read from it.
+//! The file of a tree: all writes to it, and all reads of pages from it.
 //!
 //! ```text
 //!   PagePtr ──> read ──┬── mapped: the page in place; checked once, which a bit records
 //!                      └── cached: from the page cache, else read, checked, decompressed, cached
 //! ```
 //!
-//! A reader gets a [`PageRef`] and does not see which way was taken. Compressed pages take the
-//! second way in a mapped file too.
+//! A reader gets a [`PageRef`] in both cases. Compressed pages are read through the cache even if
+//! the file is mapped.
 //!
 //! ```text
 //!   store/read.rs          pages and large values, checked      store/mapping.rs       the mapped file
@@ -119,7 +119,7 @@ impl Store {
         }
     }
 
-    /// Refuses if a write or a sync has failed before.
+    /// Returns an error if a write or a sync has failed before.
     pub(super) fn check_writable(&self) -> Result<()> {
         match &*self.failed.lock() {
             Some(error) => Err(error.as_read_only()),
@@ -179,12 +179,12 @@ impl Store {
         if len <= end_bytes || (len - end_bytes).saturating_mul(parts) < len {
             return Ok(());
         }
-        // What is there after the file has grown again must be checked again.
+        // After the file has grown again, these granules must be checked again.
         self.checked.clear(Run {
             start: end,
             len: len.div_ceil(GRANULE) - end,
         });
-        // Lowered first: nothing after it is read from the map any more.
+        // Lower the length first, so that nothing after it is read from the map any more.
         self.len.store(end_bytes, Ordering::Relaxed);
         let cut = self.file.set_len(end_bytes);
         cut.map_err(|error| self.write_failed("shorten", &error, false))?;
@@ -221,8 +221,7 @@ impl Store {
         let len = (need * 2).next_power_of_two().max(1 << 30);
         match self.file.map(0, len) {
             Ok(Some(map)) => {
-                // Two maps of one file share its pages: what the new one charges the old one does
-                // not.
+                // Two maps of one file share its pages, so only the new one is charged.
                 if let Some(before) = current.take() {
                     before.charge.lock().set(0);
                 }
@@ -234,7 +233,8 @@ impl Store {
                 *current = Some(mapping.clone());
                 Some(mapping)
             }
-            // A limit on address space, for example. The cache serves as well.
+            // Mapping failed, for example because of a limit on address space: read through the
+            // cache.
             Ok(None) | Err(_) => {
                 self.unmappable.store(true, Ordering::Relaxed);
                 None
@@ -250,8 +250,9 @@ impl Store {
     /// Whether a file of `len` bytes should be mapped.
     fn wants_map(&self, len: u64) -> bool {
         let wanted = match self.reading {
-            // Mapped pages cannot be evicted: half of the budget is kept for everything else, and
-            // the map must fit alongside what is in use now. Cached pages are evicted for it.
+            // Mapped pages cannot be evicted: half of the budget is reserved for everything else,
+            // and the map must fit in addition to the memory in use now. Cached pages are evicted
+            // for it.
             PageReading::Auto => {
                 let budget = &self.budget;
                 let aside = budget.used_for(MemoryKind::Mapped) + self.cache.bytes();
@@ -319,7 +320,7 @@ mod tests {
         let folder: Arc<dyn Folder> = Arc::new(FaultFolder::default());
         let options = TreeOptions {
             reading: PageReading::Cached,
-            // Next to nothing stays in the cache.
+            // The cache is too small to keep anything.
             budget: MemoryBudget::new(600_000),
         };
         let file = TreeFile::create(&folder, "tree", options).unwrap();

@@ -1,4 +1,4 @@
-//! What a reader holds of a page, and how long it may keep a value.
+//! A reader's reference to a page, and values that outlive it.
 
 use std::sync::Arc;
 

@@ -89,7 +89,7 @@ impl Store {
         self.page_unchecked(ptr, level, within, true)
     }
 
-    /// As [`Store::page`], for a pass that reads every page once: a page that is not in memory is
+    /// Like [`Store::page`], for a pass that reads every page once: a page that is not in memory is
     /// not cached.
     pub(in crate::disk::logtree::tree) fn page_once(
         &self,
@@ -109,7 +109,8 @@ impl Store {
         self.page_unchecked(ptr, level, within, false)
     }
 
-    /// Refuses a run that is not inside the file: the map has no memory there.
+    /// Returns an error for a run that is not inside the file: accessing the map there would raise
+    /// a signal.
     fn check_written(&self, run: Run) -> Result<()> {
         if run.end() * GRANULE > self.len.load(Ordering::Relaxed) {
             return Err(self.corrupt(
@@ -120,8 +121,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a run by a system call before its first access in the map: what the disk cannot read
-    /// is an error here, and would be a signal there.
+    /// Reads a run by a system call before its first access in the map: a read error of the disk is
+    /// returned as an error here, but would raise a signal in the map.
     fn fetch(&self, run: Run) -> Result<()> {
         let mut piece = [0; FETCHED];
         let (mut offset, mut left) = (run.start * GRANULE, run.len * GRANULE);
@@ -215,8 +216,8 @@ impl Store {
         Ok(PageRef::held(page))
     }
 
-    /// Checks again what may have been checked long ago: a page in the mapped file. A page that
-    /// came from the cache is read again from the file.
+    /// Verifies a page again: a mapped page may have been checked long ago. A page that came from
+    /// the cache is read from the file again.
     pub(in crate::disk::logtree::tree) fn recheck(
         &self,
         page: &PageRef,
@@ -241,7 +242,7 @@ impl Store {
         Ok(())
     }
 
-    /// As [`Store::recheck`], for a large value.
+    /// Like [`Store::recheck`], for a large value.
     pub(in crate::disk::logtree::tree) fn recheck_extent(
         &self,
         value: &PageRef,
@@ -317,7 +318,7 @@ impl Store {
             count_hit(&self.counters);
             return Ok(PageRef::held(page));
         }
-        // Compressed and uncompressed at the same time.
+        // The compressed and the uncompressed form are in memory at the same time.
         let both = raw + if stored < raw { stored } else { 0 };
         let charge = cache::charge(&self.budget, both);
         let mut bytes = self.read_at(offset, stored)?;

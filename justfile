@@ -21,7 +21,7 @@ msrv:
 deny:
     cargo deny check
 
-# look for undefined behaviour and data races; needs a nightly toolchain
+# detect undefined behaviour and data races; needs a nightly toolchain
 unsafe *PARTS:
     tests/unsafe {{PARTS}}
 

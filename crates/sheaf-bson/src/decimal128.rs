@@ -146,8 +146,8 @@ impl Decimal128 {
         i64::try_from(if negative { -magnitude } else { magnitude }).ok()
     }
 
-    /// The value as an `i64`, rounded half to even; out of range it is the nearest end of the range,
-    /// and NaN is 0.
+    /// The value as an `i64`, rounded half to even; out of range it is the nearest end of the
+    /// range, and NaN is 0.
     pub fn to_i64_saturating(self) -> i64 {
         let limit = |negative| if negative { i64::MIN } else { i64::MAX };
         let (negative, coefficient, exponent) = self.decompose();

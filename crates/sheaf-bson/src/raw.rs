@@ -77,8 +77,8 @@ impl<'a> RawDoc<'a> {
         )
     }
 
-    /// Like [`RawDoc::parse`], for a document at the start of `bytes`. Also returns what follows
-    /// it.
+    /// Like [`RawDoc::parse`], for a document at the start of `bytes`. Also returns the bytes that
+    /// follow it.
     pub fn parse_prefix(bytes: &'a [u8]) -> Result<(RawDoc<'a>, &'a [u8]), BsonError> {
         let Some(len) = read_len(bytes, 0) else {
             return Err(BsonError::new(
@@ -109,8 +109,8 @@ impl<'a> RawDoc<'a> {
         Ok((RawDoc { bytes: own }, rest))
     }
 
-    /// [`RawDoc::parse`] for bytes that the storage engine returned as a document.
-    /// Errors: `DataCorruptionDetected` when they are not one; the caller adds where they are stored.
+    /// [`RawDoc::parse`] for bytes that the storage engine returned as a document. Errors:
+    /// `DataCorruptionDetected` when they are not one; the caller adds where they are stored.
     #[inline]
     pub fn stored(bytes: &'a [u8]) -> Result<RawDoc<'a>, Error> {
         match is_frame(bytes) {
@@ -119,8 +119,8 @@ impl<'a> RawDoc<'a> {
         }
     }
 
-    /// The document in bytes whose frame was checked before. Debug builds check it again; bytes that are
-    /// not a document read as described in the module head, without a panic.
+    /// The document in bytes whose frame was checked before. Debug builds check it again; bytes
+    /// that are not a document read as described in the module head, without a panic.
     #[inline]
     pub fn from_bytes_unchecked(bytes: &'a [u8]) -> RawDoc<'a> {
         debug_assert!(RawDoc::parse(bytes).is_ok(), "not a document: {bytes:?}");
@@ -342,7 +342,7 @@ impl<'a> RawElement<'a> {
         RawElement::split(bytes).map(|(element, _)| element)
     }
 
-    /// The element at the start of `bytes`, and what follows it.
+    /// The element at the start of `bytes`, and the bytes that follow it.
     #[inline]
     fn split(bytes: &'a [u8]) -> Option<(RawElement<'a>, &'a [u8])> {
         let (&type_byte, after) = bytes.split_first()?;

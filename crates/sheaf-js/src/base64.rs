@@ -1,8 +1,8 @@
-//! Base64, in which a binary value is an immutable text for scripts.
+//! Base64, the encoding in which scripts receive binary values as immutable strings.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends the padded text of `bytes`.
+/// Appends `bytes` as padded base64.
 pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     out.reserve(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -17,7 +17,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// The bytes of a padded text; `None` if it is malformed.
+/// Decodes padded base64; `None` if it is malformed.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_suffix('=').unwrap_or(text);
     let digits = digits.strip_suffix('=').unwrap_or(digits);

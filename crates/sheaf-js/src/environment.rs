@@ -1,4 +1,5 @@
-//! The environment of one operation.
+//! The environment of one operation: implements
+//! [`JavaScript`](sheaf_query::javascript::JavaScript).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::failure::{Failure, interpreter};
 use crate::machine::{Machine, evaluate};
 use crate::world::World;
 
-/// An engine that starts with the first script.
+/// An environment whose engine starts with the first script.
 pub(crate) struct Environment {
     limits: Limits,
     stored: Box<dyn StoredFunctions>,
@@ -60,7 +61,7 @@ impl Environment {
                         let code = function_text(code);
                         world.run::<()>("stored", (name.as_str(), code))?;
                     }
-                    // Scripts cannot use functions with a scope.
+                    // Code with a scope is not supported in scripts.
                     RawValue::JavaScriptWithScope { .. } => {}
                     other => world.run::<()>("global", (name.as_str(), world.to_js(other)?))?,
                 }
@@ -185,7 +186,7 @@ fn compiled<'js>(
     Ok(functions.get(function.0 as u32)?)
 }
 
-/// The text of a function as an expression: without a semicolon at its end.
+/// The source of a function as an expression: without trailing semicolons.
 fn function_text(source: &str) -> &str {
     source.trim_end_matches(|c: char| c == ';' || c.is_whitespace())
 }
@@ -218,7 +219,7 @@ fn compile_where<'js>(
     match evaluate(&world.ctx, expression) {
         Ok(function) => Ok(function.get()?),
         Err(error) if error.is_exception() => {
-            // Not an expression: the error of the statements is the one to report.
+            // The source is not an expression: report the error of parsing it as statements.
             drop(world.ctx.catch());
             let statements = format!("(function() {{ {source}\n }})");
             Ok(evaluate(&world.ctx, statements)?.get()?)

@@ -1,12 +1,12 @@
-//! Errors of scripts and of values that cross the border.
+//! Errors of scripts, and of conversions between BSON and JavaScript.
 
 use rquickjs::{Ctx, Value as JsValue};
 use sheaf_bson::error_code::{Error, ErrorCode};
 
-/// Maximum length of an exception's text that is reported, in bytes.
+/// Maximum length of an exception's text in an error message, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Why a step failed: in the engine, or at the border.
+/// Why a step failed: in the engine, or in a conversion.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An exception is pending, or the engine failed.
@@ -27,7 +27,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A failure of the interpreter with this message.
+/// JSInterpreterFailure with this message.
 pub(crate) fn interpreter(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::JS_INTERPRETER_FAILURE, message)
 }
@@ -41,7 +41,7 @@ pub(crate) fn describe(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Error {
     }
     let exception = ctx.catch();
     let mut text = message_of(&exception).unwrap_or_else(|| "unknown exception".to_owned());
-    // The text was made by the script: making it may have thrown again.
+    // The script computes the text, which may throw another exception.
     drop(ctx.catch());
     if text.len() > TEXT_BYTES_MAX {
         let end = (0..=TEXT_BYTES_MAX)

@@ -1,8 +1,8 @@
-//! JavaScript to BSON.
+//! Converts JavaScript values to BSON.
 //!
-//! The value was made by the script: reading a field may run a getter, an object may contain
-//! itself, and a tagged object may be forged. Depth and size are bounded here, time and memory by
-//! the runtime, and the content of a tagged object is parsed like any input.
+//! The value is untrusted: reading a field may run a getter, an object may contain itself, and a
+//! tagged object may be forged. Depth and size are limited here, time and memory by the runtime,
+//! and the content of a tagged object is parsed like any other input.
 
 use rquickjs::object::Filter;
 use rquickjs::{Object, Value as JsValue};
@@ -19,16 +19,17 @@ use crate::world::{World, tag};
 
 /// Maximum nesting of a returned value.
 const DEPTH_MAX: usize = 150;
-/// Levels of nesting as which the scope of code counts: it is built apart and copied.
+/// Number of nesting levels that the scope of code counts as: it is built separately and copied.
 const SCOPE_DEPTH: usize = 10;
-/// Maximum size of a returned value: that of a document, and MongoDB's reserve for its envelope.
+/// Maximum size of a returned value in bytes: that of a document, plus the margin that MongoDB
+/// leaves for enclosing fields.
 const BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
 impl<'js> World<'js> {
-    /// The value in BSON.
+    /// Converts a value to BSON.
     ///
-    /// Errors: 17279 if it is nested too deeply, 10334 if it is too large, 139 if BSON cannot hold
-    /// it, an exception of a getter, interruption.
+    /// Errors: 17279 if it is nested too deeply, 10334 if it is too large, 139 if BSON cannot
+    /// represent it; an exception of a getter; an interruption.
     pub(crate) fn to_bson(&self, value: &JsValue<'js>) -> Result<Value, Failure> {
         let mut out = DocBuilder::new();
         self.append(&mut out, "v", value, Was::Other, 0)?;
@@ -166,7 +167,7 @@ impl<'js> World<'js> {
         Ok(())
     }
 
-    /// The text that a tagged object holds.
+    /// The text in a tagged object.
     fn content(&self, object: &Object<'js>) -> Result<String, Failure> {
         let content: JsValue<'js> = object.get(self.content.clone())?;
         match content.as_string() {
@@ -244,7 +245,7 @@ impl<'js> World<'js> {
         check_size(out.current_len())
     }
 
-    /// The value in a `new Number(5)`.
+    /// Appends the primitive in a wrapper object, such as `new Number(5)`.
     fn append_boxed(
         &self,
         out: &mut DocBuilder,
@@ -306,7 +307,7 @@ fn is_int32(number: f64) -> bool {
     number == f64::from(number as i32) && !(number == 0.0 && number.is_sign_negative())
 }
 
-/// A text of the engine; lone surrogates become replacement characters.
+/// A string of the engine; lone surrogates become replacement characters.
 fn string(text: &rquickjs::String<'_>) -> Result<String, Failure> {
     match text.to_string() {
         Err(rquickjs::Error::Utf8(_)) => {
@@ -349,7 +350,7 @@ fn decimal(text: &str) -> Option<Decimal128> {
 fn binary(text: &str) -> Option<(u8, Vec<u8>)> {
     let (subtype, text) = text.split_once(':')?;
     let (subtype, bytes) = (subtype.parse().ok()?, base64::decode(text)?);
-    // The old subtype 2 begins with the length of the rest.
+    // Subtype 2 (old binary) begins with the length of the remaining bytes.
     let framed = subtype != 2
         || bytes
             .first_chunk::<4>()

@@ -9,8 +9,8 @@
 //!                             BSON         BSON
 //! ```
 //!
-//! A runtime has a memory limit and a stack limit, and asks the current operation between steps
-//! whether it was interrupted. It has no access to files, sockets or other operations; its only
+//! A runtime has a memory limit and a stack limit, and checks regularly whether the current
+//! operation was interrupted. It has no access to files, sockets or other operations; its only
 //! clock is `Date`.
 //!
 //! Invariant: every BSON value that a script returns unchanged returns with its exact type and

@@ -1,4 +1,4 @@
-//! A runtime with its one context, and how to work in it.
+//! A runtime with its only context, in which scripts run.
 
 use std::sync::Arc;
 
@@ -12,13 +12,14 @@ use sheaf_query::javascript::Limits;
 use crate::failure::{Failure, describe, interpreter};
 use crate::world::World;
 
-/// Bytes of the thread's stack that scripts may take.
+/// Maximum stack size of scripts, in bytes.
 const STACK_BYTES_MAX: usize = 256 * 1024;
-/// Longest step of `sleep`, in milliseconds, between checks for interruption.
+/// Maximum duration of a step of `sleep` between two interruption checks, in milliseconds.
 const SLEEP_MILLIS_MAX: f64 = 5.0;
 
-/// What a context contains: the language without clocks, shared memory and proxies. A proxy could
-/// make loops of the engine endless that cannot be interrupted.
+/// The built-in objects of a context: the language without high-resolution clocks, shared memory
+/// and proxies. With a proxy, a script could cause endless loops within the engine, which cannot be
+/// interrupted.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -33,7 +34,7 @@ type Intrinsics = (
 /// A running engine.
 pub(crate) struct Machine {
     context: Context,
-    /// Why the operation was interrupted, if it was.
+    /// The error with which the operation was interrupted, if it was.
     interrupted: Arc<Mutex<Option<Error>>>,
 }
 
@@ -78,8 +79,8 @@ impl Machine {
         })
     }
 
-    /// Works in the context. Errors: those of `work`; if the operation was interrupted, its error
-    /// instead.
+    /// Calls `work` in the context. Errors: those of `work`; if the operation was interrupted, its
+    /// error instead.
     pub(crate) fn with<T>(
         &self,
         work: impl for<'js> FnOnce(&World<'js>) -> std::result::Result<T, Failure>,
@@ -106,7 +107,7 @@ fn world<'js>(ctx: &Ctx<'js>) -> std::result::Result<World<'js>, Failure> {
     World::new(ctx, inner.clone())
 }
 
-/// Evaluates a text in the global scope, not in strict mode.
+/// Evaluates source text in the global scope, not in strict mode.
 pub(crate) fn evaluate<'js>(ctx: &Ctx<'js>, text: String) -> rquickjs::Result<JsValue<'js>> {
     let mut options = EvalOptions::default();
     options.strict = false;

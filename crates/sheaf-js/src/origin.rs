@@ -1,15 +1,16 @@
-//! What a document or array was in BSON beyond what its object shows.
+//! Records the BSON types and the field order of a document that its JavaScript object cannot
+//! represent.
 //!
-//! JavaScript has one type of numbers, and lists names that are numbers first. An object that comes
-//! from BSON therefore carries, under a symbol, the names of its fields that were 32-bit integers
-//! or symbols; and all names in order, if one of them looks like an index.
+//! JavaScript has a single number type, and lists numeric names before others. An object converted
+//! from BSON therefore has a property under a symbol, with the names of its fields that were 32-bit
+//! integers or symbols, and all names in order if one of them is numeric.
 //!
 //! ```text
 //!   {b: Int32(1), "7": 2.5, s: Symbol("x")}    "o" + "ib\0" + "-7\0" + "ss\0"
 //! ```
 //!
-//! A field that is still an integral number becomes a 32-bit integer again, even if the script
-//! changed its value, as in MongoDB.
+//! Such a field is converted to a 32-bit integer again if its value is still integral, even if the
+//! script changed it, as in MongoDB.
 
 use std::collections::HashMap;
 
@@ -37,7 +38,7 @@ fn is_index(name: &str) -> bool {
     digits && !name.is_empty() && (name == "0" || !name.starts_with('0'))
 }
 
-/// The text that describes the origin; `None` if the object shows everything.
+/// The origin as text; `None` if the object represents the document completely.
 pub(crate) fn describe(doc: RawDoc<'_>, array: bool) -> Option<String> {
     let ordered = !array && doc.iter().any(|element| is_index(element.key()));
     let mut out = String::from(if ordered { "o" } else { "u" });
@@ -56,8 +57,8 @@ pub(crate) fn describe(doc: RawDoc<'_>, array: bool) -> Option<String> {
 }
 
 impl Origin {
-    /// Reads what [`describe`] wrote. A script cannot write it, but may have read it and put it on
-    /// another object: names that the object lacks are harmless.
+    /// Reads what [`describe`] wrote. A script cannot create it, but may have copied it to another
+    /// object: names that the object does not have are ignored.
     pub(crate) fn parse(text: &str) -> Origin {
         let mut origin = Origin::default();
         let mut order = Vec::new();
@@ -78,7 +79,7 @@ impl Origin {
         origin
     }
 
-    /// The type that the field of this name had.
+    /// The type that the field with this name had in BSON.
     pub(crate) fn was(&self, name: &str) -> Was {
         self.was.get(name).copied().unwrap_or(Was::Other)
     }

@@ -1,14 +1,14 @@
-// What scripts find in an environment besides the language: MongoDB's types and helpers.
+// MongoDB's types and helper functions, which every environment has in addition to the language.
 //
-// Evaluates to an object that only the engine holds. A value with a BSON type that JavaScript does
-// not have is an object with a tag and, under another symbol, its content; both are checked when
-// the value leaves, so a script gains nothing by forging them.
+// Evaluates to an object that only the engine can access. A value of a BSON type that JavaScript
+// does not have is an object with a tag and, under another symbol, its content. Both are validated
+// when the value is converted to BSON, because a script can forge them.
 (function () {
   "use strict";
   const G = globalThis;
   const tag = Symbol("type"), content = Symbol("content"), origin = Symbol("origin");
   const define = Object.defineProperty;
-  // Called by another name, it evaluates in the global scope.
+  // Called by another name, `eval` evaluates in the global scope.
   const evaluate = eval;
   const TAG = { oid: 1, long: 2, int: 3, decimal: 4, bin: 5, timestamp: 6, min: 7, max: 8,
     code: 9, pointer: 10, regex: 11, date: 12, fn: 13, boxed: 14 };
@@ -133,7 +133,7 @@
     return made(NumberDecimal, text.trim());
   }
   type(NumberDecimal, TAG.decimal);
-  // After "#": the bits of a decimal that came from BSON; its text is before them.
+  // The text of a decimal; if it came from BSON, followed by "#" and its bits.
   method(NumberDecimal.prototype, "text", function () { return this[content].split("#")[0]; });
   method(NumberDecimal.prototype, "toString", function () { return "NumberDecimal(" + quote(this.text()) + ")"; });
 
@@ -364,7 +364,7 @@
     })(this, depth);
     return out;
   });
-  // A native `next` would be called without a check.
+  // The engine would call a native `next` without an interruption check.
   const iterator = Object.getPrototypeOf([][Symbol.iterator]());
   const next = iterator.next, apply = Reflect.apply;
   hide(iterator, "next", function () { return apply(next, this, []); });

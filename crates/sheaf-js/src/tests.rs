@@ -1,4 +1,4 @@
-//! Scripts, the types that cross the border, and what hostile scripts cannot do.
+//! Tests of scripts, of type conversions, and of malicious scripts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +42,7 @@ fn args<'a>(values: impl IntoIterator<Item = RawValue<'a>>) -> ArrayBuf {
     ArrayBuf::from_values(values)
 }
 
-/// The document that a function returns for a document.
+/// The result of a function that is called with a document and returns one.
 fn through(source: &str, doc: &DocBuf) -> DocBuf {
     let value = call(source, &args([RawValue::Document(doc.as_raw())])).unwrap();
     match value {
@@ -55,7 +55,7 @@ fn refused(expression: &str) -> Error {
     eval(expression).expect_err(expression)
 }
 
-/// An operation that is interrupted at a time.
+/// An operation that is interrupted at a given time.
 struct Until(Instant, AtomicU32);
 
 impl Until {
@@ -172,7 +172,7 @@ fn every_type_returns_unchanged() {
     );
 }
 
-/// A number is a double, unless the field of the document that came in was an int.
+/// A number is a double, unless the field was an int in the input document.
 #[test]
 fn numbers_become_doubles_except_in_place_of_an_int() {
     assert_eq!(
@@ -192,7 +192,7 @@ fn numbers_become_doubles_except_in_place_of_an_int() {
     assert_eq!(out, doc! {"i": 2i32, "d": 2.0, "l": 3.0, "n": 1.0});
     let out = through("function(d) { d.i = 0.5; return d; }", &doc);
     assert_eq!(out, doc! {"i": 0.5, "d": 1.0, "l": 2i64});
-    // The first of two fields with one name is the one that is read.
+    // If two fields have the same name, the first one is read.
     let mut twice = DocBuilder::new();
     twice.append("a", 1).append("a", 2);
     assert_eq!(through("d => d", &twice.finish()), doc! {"a": 1i32});
@@ -347,7 +347,7 @@ fn memory_and_stack_are_bounded() {
     assert_eq!(eval(stubborn).unwrap(), Value::Double(1.0));
 }
 
-/// A script that runs for so long is taken for endless.
+/// A script that runs for this long is considered endless.
 const HANG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -384,7 +384,7 @@ fn endless_scripts_are_interrupted() {
     }
 }
 
-/// What would loop in the engine without a check is refused.
+/// Calls that would loop in the engine without an interruption check are rejected.
 #[test]
 fn loops_over_lengths_are_refused() {
     for expression in [
@@ -406,7 +406,7 @@ fn loops_over_lengths_are_refused() {
     }
 }
 
-/// Changing what the engine uses affects only the script's own results.
+/// Changing built-in objects affects only the script's own results.
 #[test]
 fn changed_builtins_are_harmless() {
     for script in [

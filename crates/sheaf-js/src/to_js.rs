@@ -1,4 +1,4 @@
-//! BSON to JavaScript.
+//! Converts BSON values to JavaScript.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use crate::failure::Failure;
 use crate::world::World;
 use crate::{base64, origin};
 
-/// Number of fields up to which repeated names are found by comparing.
+/// Maximum number of fields for which repeated names are found by linear search.
 const FIELDS_COMPARED_MAX: usize = 16;
-/// Milliseconds to which a date of JavaScript extends.
+/// Maximum distance of a JavaScript date from 1970, in milliseconds.
 const DATE_MILLIS_MAX: i64 = 8_640_000_000_000_000;
 
 impl<'js> World<'js> {
-    /// The value in JavaScript. Errors: the memory limit; interruption.
+    /// Converts a value. Errors: the memory limit is exceeded; the operation was interrupted.
     pub(crate) fn to_js(&self, value: RawValue<'_>) -> Result<JsValue<'js>, Failure> {
         let ctx = self.ctx.clone();
         Ok(match value {
@@ -57,15 +57,16 @@ impl<'js> World<'js> {
                 self.run("pointer", (format!("{}\0{namespace}", id.to_hex()),))?
             }
             RawValue::Regex { pattern, options } => {
-                // JavaScript has no "x"; the pattern may use what only PCRE knows.
+                // JavaScript has no option "x", and the pattern may use syntax that only PCRE
+                // supports.
                 let known: String = options.chars().filter(|c| "imsu".contains(*c)).collect();
                 self.run("regex", (pattern, known, format!("{pattern}\0{options}")))?
             }
         })
     }
 
-    /// A document as an object with the prototype of all objects. Of fields with the same name, the
-    /// first one remains, as for every reader of a field by name.
+    /// Converts a document to an ordinary object. If several fields have the same name, the first
+    /// one is kept, as in every field lookup.
     pub(crate) fn object(&self, doc: RawDoc<'_>) -> Result<Object<'js>, Failure> {
         let object = Object::new(self.ctx.clone())?;
         let mut seen = Names::default();
@@ -83,7 +84,7 @@ impl<'js> World<'js> {
         Ok(object)
     }
 
-    /// An array.
+    /// Converts an array.
     pub(crate) fn array(&self, array: RawArray<'_>) -> Result<Object<'js>, Failure> {
         let out = Array::new(self.ctx.clone())?.into_object();
         for (at, value) in array.iter().enumerate() {
@@ -117,7 +118,7 @@ struct Names<'d> {
 }
 
 impl<'d> Names<'d> {
-    /// Adds a name; `false` if it was there.
+    /// Adds a name; `false` if it was already present.
     fn insert(&mut self, name: &'d str) -> bool {
         if !self.many.is_empty() {
             return self.many.insert(name);

@@ -1,4 +1,4 @@
-//! What the engine holds of a context while it works in it: the object that `prelude.js` returns.
+//! Access to a context and to the helper functions that `prelude.js` returns.
 
 use rquickjs::function::IntoArgs;
 use rquickjs::{Ctx, FromJs, Function, Object, Symbol, Value as JsValue};
@@ -23,7 +23,7 @@ pub(crate) mod tag {
     pub(crate) const BOXED: i32 = 14;
 }
 
-/// A context and the engine's objects in it.
+/// A context, and references to objects that the engine uses in it.
 pub(crate) struct World<'js> {
     pub(crate) ctx: Ctx<'js>,
     inner: Object<'js>,
@@ -33,7 +33,7 @@ pub(crate) struct World<'js> {
 }
 
 impl<'js> World<'js> {
-    /// The world of a context, whose prelude returned `inner`.
+    /// The world of a context; `inner` is the object that the prelude returned.
     pub(crate) fn new(ctx: &Ctx<'js>, inner: Object<'js>) -> Result<World<'js>, Failure> {
         Ok(World {
             ctx: ctx.clone(),

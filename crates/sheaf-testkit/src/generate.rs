@@ -1,5 +1,5 @@
 //! Random values, often nearly equal: numbers near the limits of types, digits and floats, short
-//! texts of few letters with zero bytes among them, and equal values of different types.
+//! texts of few letters, some with zero bytes, and equal values of different types.
 
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -12,7 +12,8 @@
 //!
 //! Invariant: no byte sequence makes this crate panic, recurse without bound, or hold more memory
 //! than a small multiple of the bytes received or of [`MAX_MESSAGE_BYTES`]. Input that cannot be
-//! decoded becomes a [`Rejection`], which specifies how to answer and whether the stream can be read on.
+//! decoded becomes a [`Rejection`], which specifies how to answer and whether the stream can be
+//! read on.
 //!
 //! The error codes are in `sheaf_bson::error_code`; this crate re-exports them.
 

@@ -1,5 +1,5 @@
-//! What a clustered collection saves over a collection with an `_id` index: bytes and keys per
-//! insert, and instructions of reads and writes.
+//! Measures the savings of a clustered collection over a collection with an `_id` index: bytes and
+//! keys per insert, and instructions of reads and writes.
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin clustered

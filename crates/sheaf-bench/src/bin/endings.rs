@@ -1,4 +1,4 @@
-//! How late an operation ends after it exceeds its time limit or is killed.
+//! Measures the delay with which an operation ends after it exceeds its time limit or is killed.
 //!
 //! ```text
 //!   maxTimeMS     ├──── limit ────┤── late ──┤ reply
@@ -181,7 +181,7 @@ impl Client {
     fn load(&mut self, documents: i32) -> io::Result<()> {
         for first in (0..documents).step_by(10_000) {
             let docs = (first..documents.min(first + 10_000)).map(|n| {
-                // Different, and in no order.
+                // The values are distinct and unordered.
                 let s = format!(
                     "{:016x} some text to give it a length",
                     u64::from(n as u32).wrapping_mul(0x9e37_79b9_7f4a_7c15)

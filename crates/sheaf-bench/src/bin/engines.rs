@@ -1,4 +1,4 @@
-//! The storage engine side by side with redb and LMDB, in one run.
+//! Compares the storage engine with redb and LMDB in one run.
 //!
 //! ```text
 //!   cargo run --release -p sheaf-bench --bin engines -- [--documents N] [--bytes B] [--seconds S]

@@ -1,5 +1,5 @@
-//! Whether cost is proportional to the result: keys and documents examined by queries of each kind,
-//! at three sizes of the collections.
+//! Tests whether the cost of a query is proportional to its result: counts the keys and documents
+//! that queries of each kind examine, at three collection sizes.
 //!
 //! `cargo run --release -p sheaf-bench --bin examined [documents...]`
 //!
@@ -234,8 +234,8 @@ fn orders() -> Data {
     }
 }
 
-/// A video. Independent of the size, only the first few have special names and addresses and
-/// figures above ten million.
+/// A video. At every size, only the first few have special names and addresses, and figures above
+/// ten million.
 fn video(i: i64) -> DocBuf {
     let special = i < 16;
     let figure = |day: i64| match special && i % 2 == 0 && day < 3 {

@@ -5,8 +5,8 @@
 //!       [--seconds S] [--folder F] [--flush-ms MS] [only ...]
 //! ```
 //!
-//! `only` is any of: load get cursor seek commit unit sync hot concurrent raw large reopen. Choose a
-//! folder on the disk to measure; the data is removed when the program ends. Prints one line per
+//! `only` is any of: load get cursor seek commit unit sync hot concurrent raw large reopen. Choose
+//! a folder on the disk to measure; the data is removed when the program ends. Prints one line per
 //! measurement: name, number, unit.
 
 use std::path::{Path, PathBuf};

@@ -167,7 +167,7 @@ impl Collation {
             }
         }
         if simple {
-            // Valid fields beside it have no effect.
+            // Other valid fields have no effect.
             return Ok(None);
         }
         if spec.get("caseFirst").is_some()

@@ -1,4 +1,4 @@
-//! Holds the import order inside a crate: which folder may import which.
+//! Checks the import order inside a crate: which folder may import which.
 //!
 //! Cargo keeps the borders between crates. Inside a crate nothing does, so each crate's tests
 //! call [`check`] with the order of its folders.
@@ -25,7 +25,7 @@ use std::path::Path;
 use self::graph::circles;
 use self::source::{Crate, Import};
 
-/// What a crate promises about its imports.
+/// The rules for a crate's imports.
 pub struct Rules<'a> {
     /// Folders and files relative to `src`, lowest first. Each element is one rank and may name
     /// several, separated by white space. The longest name that matches a file counts, and each

@@ -1,4 +1,4 @@
-//! What the dependencies may be: their licences, their versions, the compiler they need.
+//! Checks of the dependencies: licences, versions, and the minimum compiler version.
 //!
 //! `deny.toml` holds the list of licences for cargo-deny; this test reads the same list, so that
 //! it is checked where cargo-deny is not installed.
@@ -38,8 +38,8 @@ fn list(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether an SPDX expression can be satisfied by the licences of `allowed`; `used` gets each one
-/// that decides. `OR` needs one side, `AND` both; `AND` binds closer.
+/// Whether an SPDX expression can be satisfied by the licences in `allowed`. Adds each licence
+/// that is relied on to `used`. `OR` needs one side, `AND` both; `AND` has higher precedence.
 fn satisfied(expression: &str, allowed: &[String], used: &mut Vec<String>) -> bool {
     let spaced = expression
         .replace('(', " ( ")

@@ -1,4 +1,4 @@
-//! Checks of the tree itself: what no compiler notices and no single crate owns.
+//! Checks of the source tree that neither a compiler nor a single crate can make.
 //!
 //! ```text
 //! Markdown ──> links, anchors, named paths, line width
@@ -21,7 +21,7 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Folders that hold no source of ours.
+/// Folders without source files of this project.
 const NOT_OURS: &[&str] = &["target", "node_modules", "data", "corpus", "artifacts"];
 
 /// Every file below the root whose name ends in one of `endings`, as paths relative to it, in

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{files, read, root};
 
-/// Files that are generated; their writer decides about their width.
+/// Generated files, whose lines may be longer.
 const GENERATED: &[&str] = &["COMPAT.md", "manual/commands.md"];
 
 /// The lines outside fenced and indented code, with their numbers.
@@ -21,7 +21,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The anchor that a heading gets: lower case, punctuation gone, blanks as dashes.
+/// The anchor of a heading: lower case, without punctuation, spaces as dashes.
 fn anchor(heading: &str) -> String {
     heading
         .trim()

@@ -1,4 +1,4 @@
-//! Paths that documents and comments name exist.
+//! Checks that the paths named in documents and comments exist.
 
 use crate::{files, read, root};
 
@@ -16,7 +16,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Whether a word in backticks is meant as a path of this tree, and which.
+/// The path in this tree that a word in backticks names; `None` if it is not a path.
 fn as_path(word: &str) -> Option<String> {
     let plain = word
         .chars()

@@ -40,7 +40,7 @@ impl Kind {
                 KEYS + n.wrapping_mul(0x9e37_79b1) % (1 << 32),
                 Prior::Absent,
             ),
-            // As a server writes: it has read the old value.
+            // Like a server, which has read the old value.
             Kind::Whole => {
                 let value_len = bytes as u32;
                 (number, Prior::Present { value_len })

@@ -13,6 +13,10 @@
 //!
 //! Patterns are compiled to machine code, whose stack is bounded as well. A subject that needs more
 //! is matched again by the interpreter, which keeps its stack on the heap.
+//!
+//! In UTF mode PCRE2 validates the rest of the subject in each search. Repeated searches in an ASCII
+//! subject for an ASCII pattern, where characters are bytes, use a program that is not in UTF mode
+//! and does not: all matches are found in linear time.
 
 use std::sync::OnceLock;
 
@@ -46,6 +50,8 @@ pub struct CompiledRegex {
     program: Regex,
     /// Compiled when the machine code's stack overflows for the first time.
     interpreter: OnceLock<Option<Regex>>,
+    /// The program for ASCII subjects; `None` inside for a pattern that needs UTF mode.
+    bytewise: OnceLock<Option<Regex>>,
 }
 
 impl std::fmt::Debug for CompiledRegex {
@@ -108,12 +114,13 @@ impl CompiledRegex {
             return Err(invalid("\\C would cut characters into bytes"));
         }
         let options = normalize_options(options)?;
-        let program = build(pattern, &options, true).map_err(invalid)?;
+        let program = build(pattern, &options, Mode::Utf).map_err(invalid)?;
         Ok(CompiledRegex {
             pattern: pattern.into(),
             options: options.into(),
             program,
             interpreter: OnceLock::new(),
+            bytewise: OnceLock::new(),
         })
     }
 
@@ -149,12 +156,30 @@ impl CompiledRegex {
         })
     }
 
-    /// A searcher that reuses the memory for groups and the machine code's stack.
-    pub fn searcher(&self) -> Searcher<'_> {
+    /// A searcher in `subject` that reuses the memory for groups and the machine code's stack.
+    pub fn searcher<'r>(&'r self, subject: &'r str) -> Searcher<'r> {
+        let bytewise = match subject.is_ascii() {
+            true => self.bytewise(),
+            false => None,
+        };
+        let program = bytewise.unwrap_or(&self.program);
         Searcher {
             regex: self,
-            groups: self.program.capture_locations(),
+            subject,
+            program,
+            validates: bytewise.is_none(),
+            groups: program.capture_locations(),
         }
+    }
+
+    fn bytewise(&self) -> Option<&Regex> {
+        if !self.pattern.is_ascii() {
+            return None;
+        }
+        let program = self
+            .bytewise
+            .get_or_init(|| build(&self.pattern, &self.options, Mode::Bytewise).ok());
+        program.as_ref()
     }
 
     /// Runs the program, and again with the interpreter if the machine code's stack overflowed.
@@ -183,7 +208,7 @@ impl CompiledRegex {
     fn interpreter(&self) -> Result<&Regex, Error> {
         let slow = self
             .interpreter
-            .get_or_init(|| build(&self.pattern, &self.options, false).ok());
+            .get_or_init(|| build(&self.pattern, &self.options, Mode::Interpreted).ok());
         // The pattern compiled before, so the only possible failure is lack of memory.
         slow.as_ref().ok_or_else(|| {
             Error::new(
@@ -202,25 +227,36 @@ impl CompiledRegex {
 /// Repeated searches with one pattern; see [`CompiledRegex::searcher`].
 pub struct Searcher<'r> {
     regex: &'r CompiledRegex,
+    subject: &'r str,
+    program: &'r Regex,
+    validates: bool,
     groups: CaptureLocations,
 }
 
 impl Searcher<'_> {
+    /// Whether each search validates the rest of the subject.
+    pub fn validates(&self) -> bool {
+        self.validates
+    }
+
     /// Like [`CompiledRegex::captures_at`].
     ///
     /// Errors: those of [`CompiledRegex::is_match`].
-    pub fn captures_at(&mut self, subject: &str, start: usize) -> Result<Option<Groups>, Error> {
-        if start > subject.len() {
+    pub fn captures_at(&mut self, start: usize) -> Result<Option<Groups>, Error> {
+        if start > self.subject.len() {
             return Ok(None);
         }
-        let program = &self.regex.program;
-        match program.captures_read_at(&mut self.groups, subject.as_bytes(), start) {
+        let subject = self.subject.as_bytes();
+        match self
+            .program
+            .captures_read_at(&mut self.groups, subject, start)
+        {
             Ok(None) => Ok(None),
             Ok(Some(_)) => Ok(Some(
                 (0..self.groups.len()).map(|i| self.groups.get(i)).collect(),
             )),
             // `CompiledRegex` reports errors and falls back to the interpreter.
-            Err(_) => self.regex.captures_at(subject, start),
+            Err(_) => self.regex.captures_at(self.subject, start),
         }
     }
 }
@@ -232,18 +268,29 @@ fn invalid(why: impl std::fmt::Display) -> Error {
     )
 }
 
-fn build(pattern: &str, options: &str, jit: bool) -> Result<Regex, String> {
+/// How a pattern is compiled.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// To machine code.
+    Utf,
+    /// For the interpreter.
+    Interpreted,
+    /// To machine code for subjects whose characters are bytes.
+    Bytewise,
+}
+
+fn build(pattern: &str, options: &str, mode: Mode) -> Result<Regex, String> {
     let limits = format!(
         "(*LIMIT_MATCH={MATCH_LIMIT})(*LIMIT_DEPTH={DEPTH_LIMIT})(*LIMIT_HEAP={HEAP_LIMIT_KIB})"
     );
     let mut builder = RegexBuilder::new();
     builder
-        .utf(true)
+        .utf(mode != Mode::Bytewise)
         .caseless(options.contains('i'))
         .multi_line(options.contains('m'))
         .dotall(options.contains('s'))
         .extended(options.contains('x'));
-    if jit {
+    if mode != Mode::Interpreted {
         builder
             .jit_if_available(true)
             .max_jit_stack_size(Some(JIT_STACK_BYTES_MAX));
@@ -359,9 +406,9 @@ fn literal_run(pattern: &str) -> (String, bool) {
                 match escaped {
                     'Q' => quoted = true,
                     'E' => {}
-                    // An escaped letter or digit has a special meaning; escaped punctuation is a
-                    // literal.
-                    e if e.is_ascii_alphanumeric() || !e.is_ascii() => return (prefix, false),
+                    // An escaped ASCII letter or digit has a special meaning; any other escaped
+                    // character is a literal.
+                    e if e.is_ascii_alphanumeric() => return (prefix, false),
                     e => prefix.push(e),
                 }
                 rest = &after[escaped.len_utf8()..];
@@ -462,6 +509,35 @@ mod tests {
         assert!(regex.is_match(&short).unwrap());
     }
 
+    /// Searches in ASCII subjects do not validate the rest of the subject each time, and find what
+    /// the program in UTF mode finds.
+    #[test]
+    fn repeated_searches() {
+        for (pattern, options, subject, validates) in [
+            ("(?<=a)(b)|a", "", "ababxab", false),
+            ("S\\w+", "i", "some Sort", false),
+            ("^.", "m", "a\nb\nc", false),
+            ("[^a]\\b", "", "ab-cd a", false),
+            ("\\p{Lu}|\\d", "", "aB1C", false),
+            ("\\x{20ac}|e", "", "see", true),
+            ("é|e", "", "see", true),
+            ("e", "", "sée e", true),
+            ("", "", "ab", false),
+        ] {
+            let regex = CompiledRegex::new(pattern, options).unwrap();
+            let mut searcher = regex.searcher(subject);
+            assert_eq!(searcher.validates(), validates, "/{pattern}/");
+            for start in (0..=subject.len()).filter(|at| subject.is_char_boundary(*at)) {
+                let found = searcher.captures_at(start).unwrap();
+                assert_eq!(
+                    found,
+                    regex.captures_at(subject, start).unwrap(),
+                    "/{pattern}/"
+                );
+            }
+        }
+    }
+
     #[test]
     fn prefixes() {
         type Row = (&'static str, &'static str, Option<(&'static str, bool)>);
@@ -504,6 +580,7 @@ mod tests {
             ("^\\Qa\\|b\\E", "", None),
             ("^é+", "", Some(("é", false))),
             ("^é?", "", None),
+            ("^\\é1", "", Some(("é1", true))),
             ("^donutlover@", "", Some(("donutlover@", true))),
             ("(?i)^abc", "", None),
             ("^(?i)abc", "", None),

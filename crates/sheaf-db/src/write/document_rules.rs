@@ -23,13 +23,13 @@ pub const DEPTH_MAX: usize = 100;
 /// Returns the document as it will be stored.
 ///
 /// `now` supplies the time for empty timestamps; it is called only if there is one.
-/// Errors: `BSONObjectTooLarge`, `Overflow` (nested too deep), `InvalidIdField`,
-/// `DollarPrefixedFieldName`, `BadValue`.
+/// Errors: `BadValue` (too large, several `_id`), `Overflow` (nested too deep), `InvalidIdField`,
+/// `DollarPrefixedFieldName`.
 pub fn prepare_for_insert<'a>(
     doc: RawDoc<'a>,
     now: &mut dyn FnMut() -> Timestamp,
 ) -> Result<Cow<'a, [u8]>> {
-    check_size(doc.len_bytes())?;
+    check_insert_size(doc.len_bytes())?;
     let mut id = None;
     let mut id_place = 0;
     let mut empty_timestamp = false;
@@ -68,7 +68,7 @@ pub fn prepare_for_insert<'a>(
         }
     }
     let stored = out.finish_into();
-    check_size(stored.len())?;
+    check_insert_size(stored.len())?;
     Ok(Cow::Owned(stored))
 }
 
@@ -78,13 +78,23 @@ pub fn prepared(doc: RawDoc<'_>, now: &mut dyn FnMut() -> Timestamp) -> Result<D
     prepare_for_insert(doc, now).map(|bytes| DocBuf::from_vec_unchecked(bytes.into_owned()))
 }
 
+/// Errors: `BadValue`, which is MongoDB's code for inserts that are too large.
+fn check_insert_size(bytes: usize) -> Result<()> {
+    check_size_as(bytes, ErrorCode::BAD_VALUE)
+}
+
 /// Errors: `BSONObjectTooLarge`.
 pub fn check_size(bytes: usize) -> Result<()> {
+    check_size_as(bytes, ErrorCode::BSON_OBJECT_TOO_LARGE)
+}
+
+/// Errors: `code`, if the document is too large.
+fn check_size_as(bytes: usize, code: ErrorCode) -> Result<()> {
     if bytes <= DOCUMENT_BYTES_MAX {
         return Ok(());
     }
     Err(Error::new(
-        ErrorCode::BSON_OBJECT_TOO_LARGE,
+        code,
         format!(
             "object to insert too large. size in bytes: {bytes}, max size: {DOCUMENT_BYTES_MAX}"
         ),
@@ -252,9 +262,9 @@ mod tests {
         };
         assert!(stored(&of_size(DOCUMENT_BYTES_MAX)).is_ok());
         let error = stored(&of_size(DOCUMENT_BYTES_MAX + 1)).unwrap_err();
-        assert_eq!(error.code().0, 10334);
+        assert_eq!(error.code().0, 2);
         // The added _id makes it too large.
         let without_id = doc! {"s": "x".repeat(DOCUMENT_BYTES_MAX - 15)};
-        assert_eq!(stored(&without_id).unwrap_err().code().0, 10334);
+        assert_eq!(stored(&without_id).unwrap_err().code().0, 2);
     }
 }

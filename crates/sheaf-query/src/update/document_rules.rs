@@ -7,13 +7,18 @@ use sheaf_bson::{RawDoc, RawValue, values_equal};
 use super::operator::depth;
 use super::{DEPTH_MAX, DOCUMENT_BYTES_MAX};
 
-/// Errors: BSONObjectTooLarge for a document over 16 MiB.
-pub(super) fn check_size(doc: RawDoc<'_>) -> Result<()> {
+/// Operators or a pipeline make a document larger than 16 MiB.
+pub(super) const UPDATE_TOO_LARGE: ErrorCode = ErrorCode(17419);
+/// A replacement, or a document that an upsert would insert, is larger than 16 MiB.
+pub(super) const REPLACEMENT_TOO_LARGE: ErrorCode = ErrorCode(17420);
+
+/// Errors: `code` for a document over 16 MiB.
+pub(super) fn check_size(doc: RawDoc<'_>, code: ErrorCode) -> Result<()> {
     if doc.len_bytes() <= DOCUMENT_BYTES_MAX {
         return Ok(());
     }
     Err(Error::new(
-        ErrorCode::BSON_OBJECT_TOO_LARGE,
+        code,
         format!(
             "the document would have {} bytes after the update; at most {DOCUMENT_BYTES_MAX} can be stored",
             doc.len_bytes()

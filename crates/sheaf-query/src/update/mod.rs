@@ -7,7 +7,8 @@
 //! An update is a *replacement* (a document of plain fields), *operators* (`{$set: ...}`) or a
 //! *pipeline* (an array of stages). Fields that the update does not change are copied as bytes. An
 //! update whose result is identical to the stored document is [`Outcome::NoChange`]: the caller
-//! writes nothing.
+//! writes nothing. A replacement without `_id` counts as a change even then, as in MongoDB: it is
+//! validated, written and reported as modified.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Timestamp};
@@ -67,7 +68,7 @@ pub enum Outcome {
     Changed {
         /// The whole new document; the position of `_id` does not change.
         doc: DocBuf,
-        /// The paths that differ.
+        /// The paths that differ; empty for a replacement without `_id` that changes nothing.
         modified: ModifiedPaths,
     },
 }
@@ -162,6 +163,19 @@ impl<'u> UpdateDriver<'u> {
         }
     }
 
+    /// Whether the update counts as a change of documents that already have its result.
+    fn always_changes(&self) -> bool {
+        matches!(self.form, Form::Replacement(new) if new.get("_id").is_none())
+    }
+
+    /// The error code for a result over 16 MiB.
+    fn too_large(&self) -> ErrorCode {
+        match self.form {
+            Form::Replacement(_) => document_rules::REPLACEMENT_TOO_LARGE,
+            Form::Operators(_) | Form::Pipeline(_) => document_rules::UPDATE_TOO_LARGE,
+        }
+    }
+
     /// Applies the update to a stored document, which has an `_id`.
     ///
     /// Errors: an operator that does not apply to the type of an existing value, a changed `_id`
@@ -173,11 +187,11 @@ impl<'u> UpdateDriver<'u> {
             Form::Operators(operators) => operators.apply(doc, context)?,
             Form::Pipeline(pipeline) => pipeline_form::apply(pipeline, doc)?,
         };
-        if modified.is_empty() {
+        if modified.is_empty() && !self.always_changes() {
             return Ok(Outcome::NoChange);
         }
         document_rules::check_id_unchanged(doc, new.as_raw())?;
-        document_rules::check_size(new.as_raw())?;
+        document_rules::check_size(new.as_raw(), self.too_large())?;
         Ok(Outcome::Changed { doc: new, modified })
     }
 }

@@ -90,7 +90,10 @@ impl Operators {
     }
 
     fn insert(&mut self, path: &str, operator: Operator) -> Result<()> {
-        let components = path::parse(path, &mut self.filters)?;
+        let components = match operator {
+            Operator::SetOnInsert(_) => path::parse_for_insert(path, &mut self.filters)?,
+            _ => path::parse(path, &mut self.filters)?,
+        };
         self.uses_matched |= components.contains(&Component::Matched);
         self.tree.insert(path, components, operator)
     }

@@ -69,6 +69,17 @@ impl PartialOrd for Component {
 /// Errors: an empty path or component (56), a name that begins with `$` (52), positional components
 /// that are misplaced, repeated or without a filter (2).
 pub(super) fn parse(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Component>> {
+    let first = path.split('.').next().unwrap_or(path);
+    if first.starts_with('$') && first.len() > 1 && !first.starts_with("$[") {
+        return Err(dollar_prefixed(first, path));
+    }
+    parse_for_insert(path, filters)
+}
+
+/// Like [`parse`], for `$setOnInsert`: a document that is inserted may have top-level names that
+/// begin with `$`.
+/// Errors: those of [`parse`], except for such a name.
+pub(super) fn parse_for_insert(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Component>> {
     if path.is_empty() {
         return Err(Error::new(
             ErrorCode::EMPTY_FIELD_NAME,
@@ -84,13 +95,6 @@ pub(super) fn parse(path: &str, filters: &mut ArrayFilters) -> Result<Vec<Compon
             ));
         }
         let component = component(name, path, filters)?;
-        if components.is_empty()
-            && name.starts_with('$')
-            && name.len() > 1
-            && !name.starts_with("$[")
-        {
-            return Err(dollar_prefixed(name, path));
-        }
         if components.is_empty() && !matches!(component, Component::Field { .. }) {
             return Err(Error::bad_value(format!(
                 "the positional element '{name}' must not come first in the path '{path}'"

@@ -162,7 +162,7 @@ impl UpdateDriver<'_> {
         if let Some(id) = new.get("_id") {
             document_rules::check_id(id)?;
         }
-        document_rules::check_size(new.as_raw())?;
+        document_rules::check_size(new.as_raw(), document_rules::REPLACEMENT_TOO_LARGE)?;
         Ok(new)
     }
 }

@@ -85,13 +85,16 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         retry.set_current([index]);
         let mut report = DeleteReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
-        n += report.result.deleted;
+        // A statement that fails midway is not counted, although what it deleted is gone.
+        if result.is_ok() {
+            n += report.result.deleted;
+        }
         if let Err(error) = result {
             if cx.is_of_transaction(&error) {
                 return Err(error);
             }
             let ends = sheaf_db::write::ends_operation(&error);
-            if ends && index == 0 && n == 0 {
+            if ends && index == 0 && report.result.deleted == 0 {
                 return Err(error);
             }
             errors.push(index, error);

@@ -181,8 +181,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         retry.set_current([index]);
         let mut report = UpdateReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
-        n += report.result.matched + u64::from(report.upserted.is_some());
-        n_modified += report.result.modified;
+        let found = report.result.matched + u64::from(report.upserted.is_some());
+        // A statement that fails midway is not counted, although its changes stay.
+        if result.is_ok() {
+            n += found;
+            n_modified += report.result.modified;
+        }
         if let Some(id) = report.upserted {
             upserted.push((index, id));
         }
@@ -190,11 +194,10 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             if cx.is_of_transaction(&error) {
                 return Err(error);
             }
-            if sheaf_db::write::ends_operation(&error) && errors.is_empty() && index == 0 && n == 0
-            {
+            let ends = sheaf_db::write::ends_operation(&error);
+            if ends && index == 0 && found == 0 {
                 return Err(error);
             }
-            let ends = sheaf_db::write::ends_operation(&error);
             errors.push(index, error);
             if ordered || ends {
                 break;

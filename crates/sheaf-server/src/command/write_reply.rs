@@ -81,11 +81,6 @@ impl WriteErrors {
         self.errors.push((index, error));
     }
 
-    /// Whether no statement failed.
-    pub fn is_empty(&self) -> bool {
-        self.errors.is_empty()
-    }
-
     /// Appends `writeErrors` if any statement failed, and aborts the command's transaction, if any.
     /// Past `ERRORS_BYTES_MAX` errors are appended without their messages.
     pub fn append(&self, cx: &CommandContext<'_>, out: &mut DocBuilder) {

@@ -131,6 +131,20 @@ fn updates() {
                 "{find: 'c', filter: {_id: {$gte: 7}}, sort: {_id: 1}}",
                 "{cursor: {firstBatch: [{_id: 7, a: 7}, {_id: 8, c: 3}], id: {$numberLong: '0'}, ns: 'test.c'}}",
             ),
+            // A replacement without _id is a change even if the document has its content already.
+            (
+                "{update: 'c', updates: [{q: {_id: 7}, u: {a: 7}}]}",
+                "{n: 1, nModified: 1}",
+            ),
+            (
+                "{update: 'c', updates: [{q: {_id: 7}, u: {_id: 7, a: 7}}]}",
+                "{n: 1, nModified: 0}",
+            ),
+            ("{collMod: 'c', validator: {a: {$lt: 7}}}", "{ok: 1.0}"),
+            (
+                "{update: 'c', updates: [{q: {_id: 7}, u: {a: 7}}]}",
+                "{n: 0, nModified: 0}",
+            ),
         ],
     );
     for (statement, code) in [
@@ -166,6 +180,29 @@ fn updates() {
             "{statement}: {reply:?}"
         );
     }
+}
+
+/// The changes made before the error stay; the reply does not count them.
+#[test]
+fn a_statement_that_fails_midway_is_not_counted() {
+    let server = Server::start();
+    let mut client = server.client();
+    let setting = [
+        (
+            "{insert: 'c', documents: [{_id: 1, a: 1}, {_id: 2, a: 's'}, {_id: 3, a: 3}]}",
+            "{n: 3}",
+        ),
+        (
+            "{update: 'c', updates: [{q: {}, u: {$inc: {a: 1}}, multi: true}]}",
+            "{n: 0, nModified: 0}",
+        ),
+        (
+            "{bulkWrite: 1, ops: [{update: 0, filter: {}, updateMods: {$inc: {a: 1}}, multi: true}], nsInfo: [{ns: 'test.c'}], $db: 'admin'}",
+            "{nErrors: 1, nMatched: 0, nModified: 0}",
+        ),
+        ("{count: 'c', query: {a: 3}}", "{n: 2}"),
+    ];
+    script(&mut client, &setting);
 }
 
 #[test]
@@ -266,16 +303,32 @@ fn documents_and_batches_beyond_the_limits() {
     let too_large = padding(16 * 1024 * 1024 + 1);
     let reply = client.run(&insert(&too_large)).body;
     let own = reply.get("code").and_then(|v| v.as_i64_exact());
-    assert_eq!(
-        own.unwrap_or_else(|| first_error(&reply)),
-        10334,
-        "{reply:?}"
-    );
+    assert_eq!(own.unwrap_or_else(|| first_error(&reply)), 2, "{reply:?}");
+    let reply = client.ok(&doc! {
+        "bulkWrite": 1,
+        "ops": [doc! {"insert": 0, "document": &too_large}],
+        "nsInfo": [doc! {"ns": "test.c"}],
+        "$db": "admin",
+    });
+    assert!(shell_doc(reply.as_raw()).contains("code: 10334"));
     // An update must not exceed the limit either.
     let reply = client.ok(&command(
         "{update: 'c', updates: [{q: {_id: 1}, u: {$set: {t: 'y'}}}]}",
     ));
-    assert_eq!(first_error(&reply), 10334);
+    assert_eq!(first_error(&reply), 17419);
+    for upsert in [false, true] {
+        let (q, u) = (
+            doc! {"_id": i32::from(!upsert)},
+            padding(16 * 1024 * 1024).as_raw().to_buf(),
+        );
+        let u = doc! {"s": u.get("s").unwrap(), "t": 1};
+        let reply = client.ok(&doc! {
+            "update": "c",
+            "updates": [doc! {"q": q, "u": u, "upsert": upsert}],
+            "$db": "test",
+        });
+        assert_eq!(first_error(&reply), 17420);
+    }
     let read = client.ok(&command("{find: 'c'}"));
     assert!(read.len_bytes() > 16 * 1024 * 1024);
     let statements: Vec<DocBuf> = (0..100_001).map(|i| doc! {"_id": i}).collect();

@@ -20,6 +20,7 @@ use sheaf_db::Namespace;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::modify::{DeleteReport, UpdateReport};
 use sheaf_db::system_names::is_internal_database;
+use sheaf_db::write::document_rules::DOCUMENT_BYTES_MAX;
 use sheaf_db::write::ends_operation;
 
 use self::parse::{Op, Request};
@@ -50,7 +51,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         if let Some(error) = refused(cx, &request, request.ops[at].namespace) {
             let last = if ordered { at + 1 } else { end };
             for place in at..last {
-                results.failed(place, &request.ops[place].op, &error, (0, 0));
+                results.failed(place, &request.ops[place].op, &error);
             }
         } else {
             match &request.ops[at].op {
@@ -129,7 +130,7 @@ fn run_inserts(
         Err(error) => {
             let failed = if ordered { &left[..1] } else { &left[..] };
             for place in failed {
-                results.failed(*place, &request.ops[*place].op, &error, (0, 0));
+                results.failed(*place, &request.ops[*place].op, &error);
             }
             return Ok(());
         }
@@ -138,7 +139,8 @@ fn run_inserts(
         match refused.next_if(|refused| refused.index == index) {
             None => results.inserted(*place),
             Some(refused) => {
-                results.failed(*place, &request.ops[*place].op, &refused.error, (0, 0));
+                let op = &request.ops[*place].op;
+                results.failed(*place, op, &of_bulk_write(op, refused.error));
                 if ordered {
                     break;
                 }
@@ -146,6 +148,17 @@ fn run_inserts(
         }
     }
     Ok(())
+}
+
+/// The error of an insert as bulkWrite reports it. A document that is too large has another code
+/// than in the insert command.
+fn of_bulk_write(op: &Op<'_>, error: Error) -> Error {
+    match op {
+        Op::Insert(doc) if doc.len_bytes() > DOCUMENT_BYTES_MAX => {
+            Error::new(ErrorCode::BSON_OBJECT_TOO_LARGE, error.message())
+        }
+        _ => error,
+    }
 }
 
 /// Executes one update or delete.
@@ -160,7 +173,7 @@ fn run_one(
     let namespace = &request.namespaces[entry.namespace];
     let before = retry.outcome(place);
     retry.set_current([place]);
-    let (counts, result) = match (&entry.op, before) {
+    let result = match (&entry.op, before) {
         (Op::Insert(_), _) => return Ok(()),
         (Op::Update(_), Some(outcome)) => {
             results.updated(place, 1, outcome.modified(), outcome.upserted().as_ref());
@@ -173,28 +186,26 @@ fn run_one(
         (Op::Update(statement), None) => {
             let mut report = UpdateReport::default();
             let result = update::run_one(cx, namespace, statement, entry.doc, &mut report);
-            let counts = (report.result.matched, report.result.modified);
             if result.is_ok() {
-                results.updated(place, counts.0, counts.1, report.upserted.as_ref());
-                return Ok(());
+                let (matched, modified) = (report.result.matched, report.result.modified);
+                results.updated(place, matched, modified, report.upserted.as_ref());
             }
-            (counts, result)
+            result
         }
         (Op::Delete(statement), None) => {
             let mut report = DeleteReport::default();
             let result = delete::run_one(cx, namespace, statement, entry.doc, &mut report);
             if result.is_ok() {
                 results.deleted(place, report.result.deleted);
-                return Ok(());
             }
-            ((report.result.deleted, 0), result)
+            result
         }
     };
     match result {
         Ok(()) => Ok(()),
         Err(error) if cx.is_of_transaction(&error) || ends_operation(&error) => Err(error),
         Err(error) => {
-            results.failed(place, &entry.op, &error, counts);
+            results.failed(place, &entry.op, &error);
             Ok(())
         }
     }

@@ -84,9 +84,8 @@ impl Results {
         self.documents.push(out.finish());
     }
 
-    /// Records that the op at index `place` failed, after it had matched (or deleted) `n` documents
-    /// and modified `modified`.
-    pub fn failed(&mut self, place: usize, op: &Op<'_>, error: &Error, (n, modified): (u64, u64)) {
+    /// Records that the op at index `place` failed. What it did before it failed is not counted.
+    pub fn failed(&mut self, place: usize, op: &Op<'_>, error: &Error) {
         self.errors += 1;
         let mut out = DocBuilder::new();
         out.append("ok", 0.0);
@@ -97,15 +96,9 @@ impl Results {
             out.extend(extra.as_raw());
         }
         out.append("errmsg", if room { error.message() } else { "" });
-        out.append("n", n as i32);
-        match op {
-            Op::Insert(_) => {}
-            Op::Update(_) => {
-                self.matched += n;
-                self.modified += modified;
-                out.append("nModified", modified as i32);
-            }
-            Op::Delete(_) => self.deleted += n,
+        out.append("n", 0);
+        if let Op::Update(_) = op {
+            out.append("nModified", 0);
         }
         let doc = out.finish();
         self.errors_bytes += doc.as_bytes().len();

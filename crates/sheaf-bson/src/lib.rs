@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base64;
 pub mod builder;
 pub mod collation;
 pub mod compare;

@@ -8,11 +8,10 @@ use rquickjs::object::Filter;
 use rquickjs::{Object, Value as JsValue};
 use sheaf_bson::error_code::{Error, ErrorCode};
 use sheaf_bson::{
-    DateTime, Decimal128, DocBuf, DocBuilder, ObjectId, RawDoc, RawValue, Timestamp, Value,
+    DateTime, Decimal128, DocBuf, DocBuilder, ObjectId, RawDoc, RawValue, Timestamp, Value, base64,
 };
 use sheaf_query::interrupt::step;
 
-use crate::base64;
 use crate::failure::{Failure, interpreter};
 use crate::origin::{Origin, Was};
 use crate::world::{World, tag};

@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use sheaf_query::javascript::{Engine, JavaScript, Limits, StoredFunctions};
 
-mod base64;
 mod environment;
 mod failure;
 mod from_js;

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use rquickjs::object::Property;
 use rquickjs::{Array, BigInt, Object, Value as JsValue};
-use sheaf_bson::{RawArray, RawDoc, RawValue};
+use sheaf_bson::{RawArray, RawDoc, RawValue, base64};
 use sheaf_query::interrupt::step;
 
 use crate::failure::Failure;
+use crate::origin;
 use crate::world::World;
-use crate::{base64, origin};
 
 /// Maximum number of fields for which repeated names are found by linear search.
 const FIELDS_COMPARED_MAX: usize = 16;

@@ -8,6 +8,7 @@ use sheaf_bson::{Error, ObjectId};
 use sheaf_db::Db;
 use sheaf_db::ttl::TtlCounters;
 
+use crate::access::Users;
 use crate::auto_compact::AutoCompact;
 use crate::cluster_parameters::ClusterParameters;
 use crate::command;
@@ -59,8 +60,10 @@ impl Server {
         let feature_compatibility = FeatureCompatibility::read(&db)?;
         let write_gate = WriteGate::default();
         user_write_block::restore(&db, &write_gate)?;
+        let users = Users::open(&db)?;
         let server = Arc::new(Server {
             db,
+            users,
             cluster_parameters,
             feature_compatibility,
             write_gate,

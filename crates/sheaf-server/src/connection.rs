@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::access::Authentication;
 use crate::client::Client;
 use crate::server::Server;
 use crate::session::deferred_drops::DeferredDrops;
@@ -12,6 +13,8 @@ use crate::session::operations::OperationSlot;
 pub struct ConnectionState {
     /// The client's identity, and whether it is still connected.
     pub client: Arc<dyn Client>,
+    /// The client's user, and a login in progress.
+    pub authentication: Authentication,
     /// The most recently used session.
     pub session: Option<Arc<LogicalSession>>,
     /// Shows what this connection is doing.
@@ -35,6 +38,7 @@ impl ConnectionState {
     pub fn new(server: &Server, client: &Arc<dyn Client>) -> ConnectionState {
         ConnectionState {
             client: client.clone(),
+            authentication: Authentication::default(),
             session: None,
             operations: server.operations.connect(client),
             client_metadata: None,

@@ -11,6 +11,7 @@
 //! Invariant: nothing here opens a socket, reads the command line or handles a signal, and no
 //! thread starts before [`jobs::start`], except the log's writer.
 
+pub mod access;
 pub mod api_parameters;
 mod assemble;
 pub mod auto_compact;

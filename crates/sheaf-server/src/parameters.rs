@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sheaf_auth::mechanism::Mechanisms;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use sheaf_db::Db;
 use sheaf_db::QueryOptions;
@@ -31,6 +32,8 @@ enum Type {
     /// Text: `5%` of the memory, or a number with `MB`, `GB` or `TB`. Stored in bytes; a percentage
     /// is stored negated.
     Memory,
+    /// Text: names of login mechanisms, with commas. Stored as a set.
+    Mechanisms,
 }
 
 struct Row {
@@ -135,6 +138,14 @@ parameters! {
     SerializableTransactionsByDefault = "serializableTransactionsByDefault": Type::Bool, 0, true;
     /// Less logging.
     Quiet = "quiet": Type::Bool, 0, true;
+    /// Iterations of new SCRAM-SHA-1 keys.
+    ScramIterationCount = "scramIterationCount": int(5000, i32::MAX as i64), 10_000, true;
+    /// Iterations of new SCRAM-SHA-256 keys.
+    ScramSha256IterationCount = "scramSHA256IterationCount": int(5000, i32::MAX as i64), 15_000, true;
+    /// Milliseconds that a failed login waits before its reply.
+    AuthFailedDelayMs = "authFailedDelayMs": int(0, 5000), 0, false;
+    /// The mechanisms that logins may use.
+    AuthenticationMechanisms = "authenticationMechanisms": Type::Mechanisms, 3, false;
     /// Commands for tests: `configureFailPoint`.
     EnableTestCommands = "enableTestCommands": Type::Bool, 0, false;
 }
@@ -180,7 +191,7 @@ impl Default for Parameters {
 
 fn encode(value_type: Type, value: f64) -> u64 {
     match value_type {
-        Type::Bool | Type::Int { .. } => (value as i64) as u64,
+        Type::Bool | Type::Int { .. } | Type::Mechanisms => (value as i64) as u64,
         Type::Double { .. } | Type::Memory => value.to_bits(),
     }
 }
@@ -260,6 +271,13 @@ impl Parameters {
             Type::Bool => out.append(key, self.bool(id)),
             Type::Double { .. } => out.append(key, self.double(id)),
             Type::Memory => out.append(key, shown_memory(self.double(id)).as_str()),
+            Type::Mechanisms => {
+                out.begin_array(key);
+                for mechanism in Mechanisms::from_bits(self.int(id).unsigned_abs()).iter() {
+                    out.push(mechanism.name());
+                }
+                out.end()
+            }
             Type::Int { .. } => match i32::try_from(self.int(id)) {
                 Ok(n) => out.append(key, n),
                 Err(_) => out.append(key, self.int(id)),
@@ -360,6 +378,10 @@ fn parse(row: &Row, value: RawValue<'_>) -> Result<u64, Error> {
                      such as \"200MB\" or \"1.5GB\""
                 ))),
             },
+            _ => Err(type_error(name, "a text", value)),
+        },
+        Type::Mechanisms => match value {
+            RawValue::String(text) => Mechanisms::parse(text).map(Mechanisms::bits),
             _ => Err(type_error(name, "a text", value)),
         },
         Type::Double { min, max } => {

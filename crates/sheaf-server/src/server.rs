@@ -10,6 +10,7 @@ use sheaf_db::QueryOptions;
 use sheaf_db::ttl::TtlCounters;
 use sheaf_wire::CompressorSet;
 
+use crate::access::Users;
 use crate::auto_compact::AutoCompact;
 use crate::cluster_parameters::ClusterParameters;
 use crate::control::Control;
@@ -54,6 +55,8 @@ pub struct Server {
     pub write_gate: WriteGate,
     /// Compaction in the background.
     pub auto_compact: AutoCompact,
+    /// The stored users.
+    pub users: Users,
     /// Logical sessions and their transactions.
     pub sessions: SessionTable,
     /// Open cursors.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::base64;
 use crate::json::DEPTH_MAX;
 use crate::raw::{RawArray, RawDoc};
 use crate::raw_value::RawValue;
@@ -59,7 +60,7 @@ impl Printer<'_> {
                     bytes
                 };
                 let _ = write!(self.out, r#"{{"$binary":{{"base64":""#);
-                base64(self.out, shown);
+                base64::encode(shown, self.out);
                 let _ = write!(self.out, r#"","subType":"{subtype:02x}"}}}}"#);
             }
             RawValue::Undefined => self.raw(r#"{"$undefined":true}"#),
@@ -199,20 +200,5 @@ impl Printer<'_> {
             }
         }
         self.raw("]");
-    }
-}
-
-fn base64(out: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for i in 0..4 {
-            if i <= chunk.len() {
-                out.push(DIGITS[(bits >> (18 - 6 * i)) as usize & 63] as char);
-            } else {
-                out.push('=');
-            }
-        }
     }
 }

@@ -15,6 +15,7 @@
 //! Recursion is bounded by the nesting limit of documents.
 
 use super::{date, wrapper};
+use crate::base64;
 use crate::builder::{ArrayBuilder, DocBuilder};
 use crate::error::BsonError;
 use crate::instant::{DateTime, Timestamp};
@@ -428,9 +429,7 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
             Some(Value::Timestamp(Timestamp::new(half("t")?, half("i")?)))
         }
         ("BinData", [subtype, Binary { bytes, .. }]) => binary(integer(subtype)?, bytes.clone()),
-        ("BinData", [subtype, String(base64)]) => {
-            binary(integer(subtype)?, wrapper::from_base64(base64)?)
-        }
+        ("BinData", [subtype, String(text)]) => binary(integer(subtype)?, base64::decode(text)?),
         ("HexData", [subtype, String(hex)]) => binary(integer(subtype)?, wrapper::from_hex(hex)?),
         ("UUID", [String(text)]) => Some(Binary {
             subtype: 4,

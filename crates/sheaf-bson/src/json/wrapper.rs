@@ -2,6 +2,7 @@
 //! whose first key is a wrapper key must be a valid wrapper.
 
 use super::date;
+use crate::base64;
 use crate::decimal128::Decimal128;
 use crate::instant::{DateTime, Timestamp};
 use crate::object_id::ObjectId;
@@ -90,7 +91,7 @@ fn binary(object: RawDoc<'_>) -> Option<Value> {
     let (data, subtype) = two(object, "base64", "subType")?;
     let subtype = text(subtype).filter(|s| matches!(s.len(), 1 | 2))?;
     let subtype = u8::from_str_radix(subtype, 16).ok()?;
-    let mut bytes = from_base64(text(data)?)?;
+    let mut bytes = base64::decode(text(data)?)?;
     if subtype == 2 {
         // Subtype 2 (old binary) repeats its length inside.
         let length = i32::try_from(bytes.len()).ok()?;
@@ -169,31 +170,4 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
         .chunks_exact(2)
         .map(|p| Some((digit(p[0])? * 16 + digit(p[1])?) as u8))
         .collect()
-}
-
-/// Decodes padded base64.
-pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let stripped = text.trim_end_matches('=');
-    if !text.len().is_multiple_of(4) || text.len() - stripped.len() > 2 {
-        return None;
-    }
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0u32, 0);
-    for byte in stripped.bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(digit);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
-        }
-    }
-    Some(out)
 }

@@ -19,6 +19,11 @@ impl Uuid {
         Uuid(bytes)
     }
 
+    /// The 16 bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     /// As BSON binary of subtype 4.
     pub fn as_raw(&self) -> RawValue<'_> {
         RawValue::Binary {

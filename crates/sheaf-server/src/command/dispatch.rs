@@ -124,15 +124,9 @@ pub fn dispatch(
 fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
     find(name).ok_or_else(|| {
         server.metrics.unknown_command();
-        let hint = match name {
-            "saslStart" | "saslContinue" | "authenticate" => {
-                "; this server has no users: connect without user and password"
-            }
-            _ => "",
-        };
         Error::new(
             ErrorCode::COMMAND_NOT_FOUND,
-            format!("no such command: '{name}'{hint}"),
+            format!("no such command: '{name}'"),
         )
     })
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_wire::MAX_MESSAGE_BYTES;
 
+use super::access::sasl;
 use super::context::CommandContext;
 use super::fields;
 use crate::client::ClientState;
@@ -29,6 +30,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let spelling = cx.first()?.key();
     let legacy = spelling != "hello";
     let (mut hello_ok, mut offered, mut await_time, mut topology) = (false, None, None, None);
+    let (mut login, mut mechanisms_of) = (None, None);
     for element in cx.arguments() {
         match element.key() {
             "helloOk" => hello_ok = fields::boolean("hello", &element)?,
@@ -38,16 +40,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "maxAwaitTimeMS" => {
                 await_time = Some(fields::non_negative("hello", &element)?);
             }
-            // Ignored: there are no users, no load balancer and no cluster.
-            "saslSupportedMechs"
-            | "speculativeAuthenticate"
-            | "loadBalanced"
-            | "hostInfo"
-            | "internalClient"
-            | "forShell"
-            | "secondaryOk"
-            | "slaveOk"
-            | "backpressure" => {}
+            "saslSupportedMechs" => mechanisms_of = Some(fields::string("hello", &element)?),
+            "speculativeAuthenticate" => login = Some(fields::document("hello", &element)?),
+            // Ignored: there is no load balancer and no cluster.
+            "loadBalanced" | "hostInfo" | "internalClient" | "forShell" | "secondaryOk"
+            | "slaveOk" | "backpressure" => {}
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -107,6 +104,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             }
             out.end();
         }
+    }
+    if let Some(user) = mechanisms_of {
+        sasl::append_mechanisms(cx, user, out)?;
+    }
+    if let Some(request) = login {
+        sasl::speculate(cx, request, out)?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! A handler is thin: it parses a typed request, calls `sheaf-db` and builds the reply.
 //! A handler's file is named after its command.
 
+pub mod access;
 mod aggregate;
 mod api_version;
 mod apply_ops;
@@ -26,7 +27,7 @@ mod coll_stats;
 mod compact;
 mod compact_structured_encryption_data;
 mod conn_pool_stats;
-mod connection_status;
+
 pub mod context;
 mod convert_to_capped;
 mod count;
@@ -68,7 +69,6 @@ mod list_databases;
 mod list_indexes;
 mod lock_info;
 mod log_rotate;
-mod logout;
 mod map_reduce;
 mod ping;
 mod plan_cache_clear;

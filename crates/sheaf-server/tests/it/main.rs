@@ -15,6 +15,7 @@ mod fail_points;
 mod idle_cursors;
 mod in_process;
 mod javascript;
+mod logins;
 mod manual;
 mod privileges;
 mod refusals;

@@ -96,6 +96,10 @@ fn every_parameter_is_described_with_its_default() {
             RawValue::Document(_) => continue,
             RawValue::Boolean(value) => format!("`{value}`"),
             RawValue::String(text) => format!("`{text}`"),
+            RawValue::Array(list) => {
+                let names: Vec<_> = list.iter().filter_map(|name| name.as_str()).collect();
+                format!("`{}`", names.join(","))
+            }
             number => match number.as_f64() {
                 Some(n) => format!("{n}"),
                 None => continue,

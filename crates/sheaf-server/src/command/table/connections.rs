@@ -1,7 +1,7 @@
 //! Commands on connections, sessions, transactions and the replica set.
 
 use super::Row;
-use crate::command::{hello, logout, repl_set, rw_concern, sessions, transaction};
+use crate::command::{hello, repl_set, rw_concern, sessions, transaction};
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Admin, Diagnostic, Handshake, Session};
 use crate::command_facts::Names::Nothing;
@@ -23,7 +23,7 @@ pub(super) static CONNECTIONS: &[Row] = &[
             help: "Returns the server's role and limits",
             compat: Same,
             privileges: Open,
-            sensitive: &[],
+            sensitive: &["speculativeAuthenticate"],
             collection: Nothing,
             target: Target::Collection,
             transaction: InTransaction::Refused,
@@ -39,35 +39,6 @@ pub(super) static CONNECTIONS: &[Row] = &[
             counts_as: CountsAs::Command,
             explained: None,
             compressible: false,
-            only_replies: false,
-        },
-    },
-    Row {
-        run: logout::run,
-        command: Command {
-            name: "logout",
-            aliases: &[],
-            kind: Handshake,
-            database: Database::Any,
-            help: "Ends the authentication of the connection",
-            compat: Same,
-            privileges: Open,
-            sensitive: &[],
-            collection: Nothing,
-            target: Target::Collection,
-            transaction: InTransaction::Refused,
-            retryable: false,
-            read_concern: ReadConcern::LOCAL,
-            write_concern: Waits::Not,
-            unknown_arguments: UnknownArguments::Refused,
-            api_v1: ApiV1::Outside,
-            bypasses_validation: false,
-            max_time: MaxTime::Limit,
-            sequences: &[],
-            changes_catalog: false,
-            counts_as: CountsAs::Command,
-            explained: None,
-            compressible: true,
             only_replies: false,
         },
     },

@@ -1,5 +1,6 @@
 //! The command table.
 
+mod access;
 mod administration;
 mod collections;
 mod connections;
@@ -30,6 +31,7 @@ pub static GROUPS: &[(&str, &[Row])] = &[
     ("The server", server::SERVER),
     ("Administration", administration::ADMINISTRATION),
     ("Diagnostics", diagnostics::DIAGNOSTICS),
+    ("Users and roles", access::ACCESS),
     ("Connections and sessions", connections::CONNECTIONS),
 ];
 

@@ -2,8 +2,8 @@
 
 use super::Row;
 use crate::command::{
-    build_info, coll_stats, conn_pool_stats, connection_status, current_op, db_hash, db_stats,
-    fsync, get_cmd_line_opts, get_log, get_parameter, host_info, kill_op, list_commands,
+    access::connection_status, build_info, coll_stats, conn_pool_stats, current_op, db_hash,
+    db_stats, fsync, get_cmd_line_opts, get_log, get_parameter, host_info, kill_op, list_commands,
     log_rotate, ping, privileges, profile, server_status, set_parameter, shutdown, top, whatsmyuri,
 };
 use crate::command_facts::Compat::{Differs, Same};

@@ -1,9 +1,9 @@
-//! Base64, the encoding in which scripts receive binary values as immutable strings.
+//! Base64 with `+`, `/` and padding.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends `bytes` as padded base64.
-pub(crate) fn encode(bytes: &[u8], out: &mut String) {
+pub fn encode(bytes: &[u8], out: &mut String) {
     out.reserve(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let at = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
@@ -18,7 +18,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut String) {
 }
 
 /// Decodes padded base64; `None` if it is malformed.
-pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_suffix('=').unwrap_or(text);
     let digits = digits.strip_suffix('=').unwrap_or(digits);
     if !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {

@@ -66,7 +66,7 @@ pub fn start(
     options: &QueryOptions,
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    let indexes = planning::planning_indexes(view, query)?;
+    let indexes = planning::planning_indexes(view, query, options)?;
     let statistics = options.statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
     let params = options.params(&indexes, statistics);

@@ -152,7 +152,7 @@ pub fn start(
     options: &QueryOptions,
     timed: bool,
 ) -> Result<(PlanExecutor, PlanDigest), Error> {
-    let indexes = planning::planning_indexes(view, query)?;
+    let indexes = planning::planning_indexes(view, query, options)?;
     if view.collection.is_some()
         && let Some(solution) =
             sheaf_query::planner::plan_distinct(query, key, &options.params(&indexes, None))?

@@ -54,7 +54,7 @@ pub fn find(
 ) -> Result<Find, Error> {
     let show_record_id = query.show_record_id && query.projection.is_none();
     if let Some(collection) = &view.collection
-        && let Some(key) = planning::express_key(view, collection, &query)
+        && let Some(key) = planning::express_key(view, collection, &query, options)
     {
         let mut found = express::find(collection, &view.snapshot, key)?;
         collection.record_index_use(found.index.ident);

@@ -19,6 +19,7 @@ use crate::jobs::Jobs;
 use crate::log::Log;
 use crate::observe::{Metrics, ProfileFilter, ProfileSettings, Profiler};
 use crate::parameters::Parameters;
+use crate::query_settings::QuerySettingsTable;
 use crate::repl::ReplicaSet;
 use crate::rw_concern_defaults::RwConcernDefaults;
 use crate::server::Server;
@@ -57,6 +58,7 @@ impl Server {
         };
         let rw_concern = RwLock::new(RwConcernDefaults::read(&db)?);
         let cluster_parameters = ClusterParameters::read(&db)?;
+        let query_settings = QuerySettingsTable::read(&db, &log)?;
         let feature_compatibility = FeatureCompatibility::read(&db)?;
         let write_gate = WriteGate::default();
         user_write_block::restore(&db, &write_gate)?;
@@ -65,6 +67,7 @@ impl Server {
             db,
             users,
             cluster_parameters,
+            query_settings,
             feature_compatibility,
             write_gate,
             fail_points: FailPoints::default(),

@@ -355,6 +355,7 @@ actions! {
     PlanCacheIndexFilter = "planCacheIndexFilter";
     PlanCacheRead = "planCacheRead";
     PlanCacheWrite = "planCacheWrite";
+    QuerySettings = "querySettings";
     ReIndex = "reIndex";
     Remove = "remove";
     RenameCollectionSameDb = "renameCollectionSameDB";

@@ -34,6 +34,7 @@ pub mod observe;
 pub mod op_report;
 pub mod open;
 pub mod parameters;
+mod query_settings;
 pub mod repl;
 pub mod rw_concern_defaults;
 pub mod server;

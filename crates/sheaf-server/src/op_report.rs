@@ -1,8 +1,10 @@
 //! What a handler reports of its operation, to be counted, logged and profiled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::DocBuf;
+use sheaf_db::planning::QuerySettings;
 use sheaf_db::{Namespace, PlanDigest};
 
 /// Facts of an operation that only its handler knows, for the slow-operation line, the profiler and
@@ -13,6 +15,8 @@ pub struct OpReport {
     pub namespace: Option<Namespace>,
     /// The plan; formatted only when a line is written.
     pub plan: PlanDigest,
+    /// The settings of the command's shape.
+    pub query_settings: Option<Arc<QuerySettings>>,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// The cursor opened or continued.

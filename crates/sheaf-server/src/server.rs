@@ -20,6 +20,7 @@ use crate::jobs::Jobs;
 use crate::log::{Component, Log, events};
 use crate::observe::{Metrics, Profiler};
 use crate::parameters::{Parameter, Parameters};
+use crate::query_settings::QuerySettingsTable;
 use crate::repl::ReplicaSet;
 use crate::rw_concern_defaults::RwConcernDefaults;
 use crate::session::cursors::CursorTable;
@@ -47,6 +48,8 @@ pub struct Server {
     pub rw_concern: RwLock<RwConcernDefaults>,
     /// Parameters of the whole cluster.
     pub cluster_parameters: ClusterParameters,
+    /// Settings of query shapes.
+    pub query_settings: QuerySettingsTable,
     /// The feature compatibility version.
     pub feature_compatibility: FeatureCompatibility,
     /// Fail points of tests.

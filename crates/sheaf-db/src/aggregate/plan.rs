@@ -37,7 +37,7 @@ pub(super) fn plan(
         return Ok((Arc::new(spec(prefix.projection.as_ref())?), None));
     }
     let query = Arc::new(spec(None)?);
-    let indexes = planning::planning_indexes(view, &query)?;
+    let indexes = planning::planning_indexes(view, &query, cx.options())?;
     let statistics = cx.options().statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
     let params = cx.options().params(&indexes, statistics);

@@ -6,12 +6,14 @@
 
 pub mod query;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheaf_bson::error_code::Error;
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use crate::exec::{ExecutionStats, PlanExecutor, SelectionReport, StageStats, TrialPlan};
+use crate::planning::QuerySettings;
 
 /// Level of detail of an explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,8 @@ pub struct PlannerFacts {
     pub collation: Option<sheaf_bson::DocBuf>,
     /// Whether an index filter is set for the query's shape.
     pub index_filter_set: bool,
+    /// The settings of the command's shape.
+    pub settings: Option<Arc<QuerySettings>>,
     /// Eight hex digits; empty for a plan without a query shape.
     pub shape_hash: String,
     /// Eight hex digits, or empty.
@@ -78,6 +82,9 @@ pub fn append_query_planner(
         out.append_bson("collation", collation);
     }
     out.append("indexFilterSet", facts.index_filter_set);
+    if let Some(settings) = &facts.settings {
+        out.append_bson("querySettings", &settings.shown);
+    }
     if !facts.shape_hash.is_empty() {
         out.append("queryHash", facts.shape_hash.as_str());
         out.append("planCacheShapeHash", facts.shape_hash.as_str());

@@ -25,7 +25,7 @@ use crate::exec::{
 };
 use crate::op_context::OpContext;
 use crate::planning::selector::{Purpose, select};
-use crate::planning::{self, QueryOptions};
+use crate::planning::{self, QueryOptions, Restriction};
 
 /// What to explain, and how.
 pub struct Explained<'a> {
@@ -75,9 +75,14 @@ pub fn with_top(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let begun = Instant::now();
-    let Explained { view, query, .. } = explained;
+    let Explained {
+        view,
+        query,
+        options,
+        ..
+    } = explained;
     if let Some(collection) = &view.collection
-        && let Some(key) = planning::express_key(view, collection, query)
+        && let Some(key) = planning::express_key(view, collection, query, options)
     {
         let found = express::find(collection, &view.snapshot, key)?;
         return explain_express(explained, begun, &found, top, out);
@@ -391,13 +396,14 @@ fn append(
         notes: notes.clone(),
         collation: query.collator.as_ref().map(|c| c.collation().to_doc()),
         optimized_pipeline: explained.is_pipeline,
+        settings: explained.options.settings.clone(),
         optimization_time: stats.root.common.elapsed.abs_diff(begun.elapsed()),
         ..Default::default()
     };
     if explained.view.collection.is_some() {
         facts.shape_hash = shape::shape_hash(query);
-        let indexes = planning::planning_indexes(explained.view, query)?;
-        facts.index_filter_set = indexes.is_filtered;
+        let indexes = planning::planning_indexes(explained.view, query, explained.options)?;
+        facts.index_filter_set = indexes.restriction == Restriction::Filter;
         facts.plan_cache_key = format!("{:08X}", shape::plan_cache_key(query, &indexes) as u32);
     }
     append_query_planner(out, &facts, &stats.root, rejected);

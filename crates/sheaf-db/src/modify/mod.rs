@@ -54,7 +54,7 @@ impl Matches {
         query: &Arc<CanonicalQuery>,
         options: &QueryOptions,
     ) -> Result<Self, Error> {
-        let source = match planning::express_key(view, collection, query) {
+        let source = match planning::express_key(view, collection, query, options) {
             Some(key) => {
                 let found = express::find(collection, &view.snapshot, key)?;
                 let counts = WorkCounts {

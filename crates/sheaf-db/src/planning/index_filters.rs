@@ -20,7 +20,7 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::shape;
 
-/// How a filter identifies an index.
+/// How a filter, or query settings, identify an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FilteredIndex {
     /// By its name.
@@ -30,7 +30,7 @@ pub enum FilteredIndex {
 }
 
 impl FilteredIndex {
-    fn means(&self, index: &IndexEntry) -> bool {
+    pub(crate) fn means(&self, index: &IndexEntry) -> bool {
         match self {
             FilteredIndex::Name(name) => index.name == *name,
             FilteredIndex::KeyPattern(key) => {

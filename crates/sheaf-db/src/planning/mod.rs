@@ -1,7 +1,9 @@
 //! Selects the plan for a canonical query.
 //!
 //! ```text
-//!   indexes.rs   the indexes that the planner sees    ─┐
+//!   indexes.rs   the indexes that the planner sees,   ─┐
+//!                less those that filters or settings   │
+//!                exclude                               │
 //!   statistics.rs  a sample of the data               ─┼─> selector.rs ──> PlanExecutor (exec/)
 //!   plan_cache/  plans that won, by query shape       ─┘        └─> digest.rs: its description
 //! ```
@@ -11,6 +13,7 @@ pub mod index_filters;
 pub(crate) mod indexes;
 pub mod options;
 pub mod plan_cache;
+pub mod query_settings;
 pub(crate) mod sample;
 mod sample_places;
 pub mod selector;
@@ -18,6 +21,7 @@ pub mod statistics;
 
 pub use digest::PlanDigest;
 pub use indexes::plan_hashes;
-pub(crate) use indexes::{express_key, indexes_of, planning_indexes};
+pub(crate) use indexes::{Restriction, express_key, indexes_of, planning_indexes};
 pub use options::QueryOptions;
+pub use query_settings::QuerySettings;
 pub use selector::{plan, plan_from_cache, start, start_solution};

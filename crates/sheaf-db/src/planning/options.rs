@@ -11,8 +11,9 @@ use sheaf_query::canonical::CanonicalQuery;
 use sheaf_query::planner::statistics::{PRUNING_RECORDS_MIN, Statistics};
 use sheaf_query::planner::{PlannerOptions, PlannerParams};
 
-use super::indexes::PlanningIndexes;
+use super::indexes::{PlanningIndexes, Restriction};
 use super::plan_cache::CachePolicy;
+use super::query_settings::QuerySettings;
 use super::statistics::ViewStatistics;
 use crate::catalog::ReadView;
 use crate::exec::BuildContext;
@@ -53,6 +54,8 @@ pub struct QueryOptions {
     pub pruning_records_min: u64,
     /// Limits of the plan cache.
     pub plan_cache: CachePolicy,
+    /// The settings of the command's shape.
+    pub settings: Option<Arc<QuerySettings>>,
 }
 
 impl Default for QueryOptions {
@@ -69,6 +72,7 @@ impl Default for QueryOptions {
             planner_extensions: true,
             pruning_records_min: PRUNING_RECORDS_MIN,
             plan_cache: CachePolicy::DEFAULT,
+            settings: None,
         }
     }
 }
@@ -80,12 +84,19 @@ impl QueryOptions {
         indexes: &'v PlanningIndexes<'_>,
         statistics: Option<&'v dyn Statistics>,
     ) -> PlannerParams<'v> {
-        PlannerParams {
+        let mut params = PlannerParams {
             statistics,
-            ignore_hint: indexes.is_filtered,
+            ignore_hint: indexes.restriction != Restriction::Nothing,
             options: self.planner,
             ..PlannerParams::new(indexes)
+        };
+        if let Restriction::Settings(hints) = indexes.restriction {
+            match hints.scan {
+                Some(direction) => params.scan_direction = direction,
+                None => params.options.no_table_scan = true,
+            }
         }
+        params
     }
 
     /// Statistics for the planner; `None` without the extensions or a collection.

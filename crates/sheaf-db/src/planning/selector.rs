@@ -16,6 +16,7 @@
 //! explain takes the same path, but neither reads nor writes the cache.
 
 use std::cell::Cell;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use sheaf_bson::DocBuilder;
@@ -28,7 +29,7 @@ use sheaf_query::planner::statistics::{Statistics, pruned};
 use sheaf_query::planner::{self, Planned, PlannerParams};
 use sheaf_query::shape;
 
-use super::indexes::planning_indexes;
+use super::indexes::{Restriction, planning_indexes};
 use super::plan_cache::{CacheKey, CachedPlan, MultiPlanning, PlanCache};
 use super::{PlanDigest, QueryOptions};
 use crate::catalog::ReadView;
@@ -79,7 +80,7 @@ pub fn plan(
 ) -> Result<Vec<QuerySolution>, Error> {
     let statistics = options.statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
-    let indexes = planning_indexes(view, query)?;
+    let indexes = planning_indexes(view, query, options)?;
     planner::plan(query, &options.params(&indexes, statistics))
 }
 
@@ -178,7 +179,7 @@ fn with_selector<R>(
     options: &QueryOptions,
     run: impl FnOnce(&PlanSelector<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    let indexes = planning_indexes(view, query)?;
+    let indexes = planning_indexes(view, query, options)?;
     let statistics = options.statistics(view)?;
     let statistics = statistics.as_ref().map(|s| s as &dyn Statistics);
     let params = options.params(&indexes, statistics);
@@ -187,6 +188,7 @@ fn with_selector<R>(
         op,
         options,
         params: &params,
+        restriction: indexes.restriction,
         cache: None,
         timed: false,
     })
@@ -198,6 +200,7 @@ struct PlanSelector<'a> {
     op: &'a OpContext,
     options: &'a QueryOptions,
     params: &'a PlannerParams<'a>,
+    restriction: Restriction,
     /// `None` to bypass the plan cache.
     cache: Option<&'a PlanCache>,
     timed: bool,
@@ -474,8 +477,12 @@ impl PlanSelector<'_> {
         if self.params.statistics.is_some() {
             text.push('x');
         }
-        if self.params.ignore_hint {
-            text.push('f');
+        match self.restriction {
+            Restriction::Nothing => {}
+            Restriction::Filter => text.push('f'),
+            Restriction::Settings(hints) => {
+                let _ = write!(text, "s{:x}", hints.key);
+            }
         }
         CacheKey::new(text)
     }

@@ -67,6 +67,13 @@ pub fn express_key<'a>(
     (is_id || !positional && !matches!(value, Value::Null)).then_some(ExpressKey { index, value })
 }
 
+/// Whether the query is a lookup by `_id` alone: the express path serves it whatever the indexes.
+pub fn is_id_lookup(query: &CanonicalQuery) -> bool {
+    query.hint.is_none()
+        && !query.show_record_id
+        && only_equality(query).is_some_and(|equality| equality.path.dotted() == "_id")
+}
+
 /// The equality, if it is the whole query.
 fn only_equality(query: &CanonicalQuery) -> Option<&Comparison> {
     let MatchExpression::Comparison(comparison) = &*query.filter else {

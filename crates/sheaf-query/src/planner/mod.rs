@@ -56,7 +56,7 @@ mod type_bracket;
 pub mod wildcard;
 
 pub use discriminators::write_discriminators;
-pub use express::{ExpressKey, express_key};
+pub use express::{ExpressKey, express_key, is_id_lookup};
 pub use keys_only::{plan_count, plan_distinct};
 pub use plan_builder::index_scan;
 pub use signature::{signature, signatures};
@@ -78,8 +78,11 @@ pub struct PlannerParams<'a> {
     /// The indexes of the collection, including hidden ones, in catalog order: of equal candidates,
     /// the one on the earlier index is first.
     pub indexes: &'a [Arc<IndexEntry>],
-    /// Ignore the hint of the query, because an index filter has chosen the indexes.
+    /// Ignore the hint of the query, because an index filter or query settings have chosen the
+    /// indexes.
     pub ignore_hint: bool,
+    /// Direction of a collection scan whose direction the query leaves open.
+    pub scan_direction: i8,
     /// Limits and switches.
     pub options: PlannerOptions,
     /// Statistics of the data; enable plans beyond those of MongoDB.
@@ -165,6 +168,7 @@ impl<'a> PlannerParams<'a> {
         PlannerParams {
             indexes,
             ignore_hint: false,
+            scan_direction: 1,
             options: PlannerOptions::DEFAULT,
             statistics: None,
         }
@@ -343,7 +347,7 @@ fn candidates<'q>(
     }
     let direction = match hinted {
         Hinted::Natural(direction) => direction,
-        _ => 1,
+        _ => params.scan_direction,
     };
     let filter = (!query.filter.is_trivially_true()).then(|| query.filter.clone());
     let scan = SolutionNode::CollScan { direction, filter };

@@ -7,7 +7,7 @@ use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::catalog::views::not_on_view;
-use sheaf_db::{Namespace, ReadView, StatementContext, Uuid};
+use sheaf_db::{Namespace, QueryOptions, ReadView, StatementContext, Uuid};
 use sheaf_wire::DocumentSequence;
 
 use super::fields::{self, unknown_field};
@@ -15,6 +15,7 @@ use super::generic_arguments::{GenericArguments, arguments, arguments_as_sent};
 use crate::command_facts::{Command, Target, UnknownArguments};
 use crate::connection::ConnectionState;
 use crate::op_report::OpReport;
+use crate::query_settings;
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
@@ -151,6 +152,28 @@ impl<'a> CommandContext<'a> {
             return Ok(view);
         }
         self.server.db.view(&self.op, namespace)
+    }
+
+    /// Looks up the query settings of the command's shape, for [`CommandContext::query_options`]
+    /// and the log.
+    /// Errors: `QueryRejectedBySettings`.
+    pub fn apply_query_settings(&mut self) -> Result<(), Error> {
+        let server = self.server;
+        let settings = server.query_settings.of(&server.db, self.body, self.db);
+        if settings.is_some() {
+            self.report.query_settings = settings;
+            query_settings::admit(self.report.query_settings.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Options for the command's queries: the server's parameters, `allowDiskUse`, and the query
+    /// settings that were looked up.
+    pub fn query_options(&self, allow_disk_use: Option<bool>) -> QueryOptions {
+        QueryOptions {
+            settings: self.report.query_settings.clone(),
+            ..self.server.query_options(allow_disk_use)
+        }
     }
 
     /// Whether the error concerns the whole transaction, because it can be retried or has become

@@ -47,6 +47,7 @@ pub fn parse<'a>(
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let (key, spec) = parse(cx.arguments())?;
+    cx.apply_query_settings()?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         let stages = view_reads::distinct_stages(key.dotted(), &spec);
         let view = cx.server.db.resolve_view(&namespace)?;
@@ -62,7 +63,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let view = cx.view(&namespace)?;
     let query = Arc::new(sheaf_db::find::canonicalize(&view, spec)?);
-    let options = cx.server.query_options(None);
+    let options = cx.query_options(None);
     let found = sheaf_db::distinct::distinct(&view, &cx.op, &key, query, &options)?;
     let counters = cx.op.counters();
     counters.keys_examined.add(found.counts.keys_examined);

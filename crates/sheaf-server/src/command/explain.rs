@@ -42,7 +42,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
 
 /// Explains `command`. Also serves `aggregate` with `explain: true`.
 pub fn explain(
-    cx: &CommandContext<'_>,
+    cx: &mut CommandContext<'_>,
     command: RawDoc<'_>,
     verbosity: Verbosity,
     out: &mut DocBuilder,
@@ -54,6 +54,10 @@ pub fn explain(
         )
     })?;
     let explained_as = explained_as(cx, first.key(), command)?;
+    // Also explained if it would be rejected.
+    let server = cx.server;
+    cx.report.query_settings = server.query_settings.of(&server.db, command, cx.db);
+    let cx = &*cx;
     if command.get("writeConcern").is_some() {
         return Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
@@ -96,18 +100,18 @@ pub fn explain(
     match explained_as {
         ExplainedAs::Find => {
             let request = FindRequest::parse(arguments)?;
-            let options = cx.server.query_options(request.allow_disk_use);
+            let options = cx.query_options(request.allow_disk_use);
             let query = Arc::new(canonicalize(&view, request.spec)?);
             query::find(&explained(&query, &options), out)?;
         }
         ExplainedAs::Count => {
-            let options = cx.server.query_options(None);
+            let options = cx.query_options(None);
             let query = Arc::new(canonicalize(&view, count::parse(arguments)?)?);
             query::count(&explained(&query, &options), out)?;
         }
         ExplainedAs::Distinct => {
             let (key, spec) = distinct::parse(arguments)?;
-            let options = cx.server.query_options(None);
+            let options = cx.query_options(None);
             let query = Arc::new(canonicalize(&view, spec)?);
             let (executor, _) =
                 sheaf_db::distinct::start(&view, &cx.op, &key, &query, &options, true)?;
@@ -115,14 +119,14 @@ pub fn explain(
         }
         ExplainedAs::Pipeline => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
         ExplainedAs::Update => {
-            let options = cx.server.query_options(None);
+            let options = cx.query_options(None);
             let statement = only_statement(command, "updates")?;
             let let_vars = command.get("let").and_then(|value| value.as_document());
             let statement = update::parse_statement(statement, let_vars)?;
             explain_update(&target(&options), &statement, out)?;
         }
         ExplainedAs::Delete => {
-            let options = cx.server.query_options(None);
+            let options = cx.query_options(None);
             let statement = only_statement(command, "deletes")?;
             let let_vars = command.get("let").and_then(|value| value.as_document());
             let statement = delete::parse_statement(statement, let_vars)?;
@@ -130,7 +134,7 @@ pub fn explain(
         }
         ExplainedAs::FindAndModify => {
             check_database(cx)?;
-            let options = cx.server.query_options(None);
+            let options = cx.query_options(None);
             match find_and_modify::parse(arguments)? {
                 Change::Update(statement) => explain_update(&target(&options), &statement, out)?,
                 Change::Remove(statement) => explain_delete(&target(&options), &statement, out)?,
@@ -235,7 +239,7 @@ fn explain_modify(
 ) -> Result<(), Error> {
     let namespace = series.buckets.ns();
     let view = cx.view(namespace)?;
-    let options = cx.server.query_options(None);
+    let options = cx.query_options(None);
     let target = Target {
         view: &view,
         op: &cx.op,

@@ -135,6 +135,7 @@ fn run_tailable(
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;
+    cx.apply_query_settings()?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         if request.tailable {
             return Err(Error::new(
@@ -150,7 +151,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     }
     let view = cx.view(&namespace)?;
     let query = Arc::new(sheaf_db::find::canonicalize(&view, request.spec)?);
-    let options = cx.server.query_options(request.allow_disk_use);
+    let options = cx.query_options(request.allow_disk_use);
     let source = sheaf_db::find::find(&view, &cx.op, query, &options)?;
     let reply_namespace = namespace.as_str().to_owned();
     batch::reply_with_cursor(

@@ -75,6 +75,7 @@ mod plan_cache_clear;
 mod plan_cache_filters;
 mod privileges;
 mod profile;
+mod query_settings;
 mod re_index;
 pub mod read_concern;
 mod rename_collection;

@@ -69,6 +69,8 @@ events! {
     STORED_DATA_DAMAGED = 9_000_046;
     /// A compaction in the background failed.
     AUTO_COMPACT_FAILED = 9_000_047;
+    /// Stored query settings are malformed and were ignored.
+    QUERY_SETTINGS_MALFORMED = 9_000_048;
     /// A vector index could not be rebuilt.
     VECTOR_INDEX_NOT_REBUILT = 9_300_001;
 }

@@ -40,6 +40,9 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     }
     append_query_facts(finished, out);
     append_hashes(finished, None, out);
+    if let Some(settings) = &report.query_settings {
+        out.append("querySettings", settings.shown.as_raw());
+    }
     let counts = op.counters().counts();
     for (name, n) in [
         ("ninserted", counts.docs_inserted),
@@ -168,7 +171,8 @@ fn append_hashes(finished: &Finished<'_>, write: Option<&WriteReport>, out: &mut
         return;
     };
     let view = finished.database.read_view(namespace);
-    if let Ok(Some((shape, key))) = view.and_then(|view| plan_hashes(&view, query)) {
+    let settings = finished.report.query_settings.clone();
+    if let Ok(Some((shape, key))) = view.and_then(|view| plan_hashes(&view, query, settings)) {
         out.append("queryHash", shape.as_str());
         out.append("planCacheShapeHash", shape.as_str());
         out.append("planCacheKey", key.as_str());

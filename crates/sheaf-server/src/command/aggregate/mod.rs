@@ -26,6 +26,7 @@ use sheaf_query::pipeline::{Pipeline, PipelineSource, PipelineTarget};
 use super::batch::{self, CursorSettings};
 use super::context::CommandContext;
 use super::fields::{self, unknown_field};
+use super::generic_arguments::arguments;
 use super::list_collections::cursor_batch_size;
 use super::write_reply::append_write_concern;
 
@@ -103,6 +104,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
+    cx.apply_query_settings()?;
     if change_stream::is_change_stream(request.pipeline)? {
         return change_stream::run(cx, request, out);
     }
@@ -279,7 +281,7 @@ fn prepare(
         stages,
         let_vars,
         collation: collation.clone(),
-        options: cx.server.query_options(allow_disk_use),
+        options: cx.query_options(allow_disk_use),
     };
     let mut prepared =
         PreparedPipeline::new(&cx.server.db, &cx.op, namespace, &request, |ns| cx.view(ns))?;
@@ -300,12 +302,8 @@ fn run_collectionless(
     request: Request<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let parse = parse_context(cx, request.let_vars, request.collation.resolve(None))?;
-    let target = match cx.db {
-        "admin" => PipelineTarget::Admin,
-        _ => PipelineTarget::Database,
-    };
-    let pipeline = Pipeline::parse_over(request.pipeline, &parse, Some(target))?.optimize();
+    let (parse, pipeline) = parse_collectionless(cx, &request, cx.db)?;
+    let pipeline = pipeline.optimize();
     let documents = match &pipeline.rest.source {
         PipelineSource::Generated { name, spec } => sources::of_nothing(cx, name, spec.as_raw())?,
         PipelineSource::Documents(docs) => docs.to_vec(),
@@ -316,7 +314,7 @@ fn run_collectionless(
             ));
         }
     };
-    let options = cx.server.query_options(request.allow_disk_use);
+    let options = cx.query_options(request.allow_disk_use);
     let context = AggregateContext::new(&cx.server.db, cx.db, parse, options, cx.op.transaction())
         .with_first_stages(first_stages(cx));
     if request.explain {
@@ -349,6 +347,56 @@ fn run_collectionless(
         },
         out,
     )
+}
+
+fn parse_collectionless(
+    cx: &CommandContext<'_>,
+    request: &Request<'_>,
+    db: &str,
+) -> Result<(ParseContext, Pipeline), Error> {
+    let parse = parse_context(cx, request.let_vars, request.collation.resolve(None))?;
+    let target = match db {
+        "admin" => PipelineTarget::Admin,
+        _ => PipelineTarget::Database,
+    };
+    let pipeline = Pipeline::parse_over(request.pipeline, &parse, Some(target))?;
+    Ok((parse, pipeline))
+}
+
+/// Checks an aggregate command over a collection or view that does not run.
+/// Errors: as if it ran.
+pub fn check(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    command: RawDoc<'_>,
+) -> Result<(), Error> {
+    let request = parse(arguments(command))?;
+    if change_stream::is_change_stream(request.pipeline)? {
+        return Ok(());
+    }
+    prepare(
+        cx,
+        namespace,
+        request.pipeline,
+        request.let_vars,
+        &request.collation,
+        request.allow_disk_use,
+    )
+    .map(drop)
+}
+
+/// Checks a command with `aggregate: 1` on `db` that does not run.
+/// Errors: as if it ran.
+pub fn check_collectionless(
+    cx: &CommandContext<'_>,
+    command: RawDoc<'_>,
+    db: &str,
+) -> Result<(), Error> {
+    let request = parse(arguments(command))?;
+    match change_stream::is_change_stream(request.pipeline)? {
+        true => Ok(()),
+        false => parse_collectionless(cx, &request, db).map(drop),
+    }
 }
 
 fn parse_context(

@@ -12,7 +12,7 @@ use sheaf_db::{Namespace, ReadView};
 use super::super::coll_stats::{append_storage_stats, positive_scale};
 use super::super::context::CommandContext;
 use super::super::fields::unknown_field;
-use super::super::{current_op, fields, search_indexes};
+use super::super::{current_op, fields, query_settings, search_indexes};
 use super::cluster_catalog;
 use crate::host::host_name;
 use crate::server::Server;
@@ -66,8 +66,7 @@ pub(super) fn of_nothing(
         "$currentOp" => current_op::stage(cx, spec),
         "$listClusterCatalog" => Ok(cluster_catalog::stage(&cx.server.db, cx.db, spec)),
         "$listLocalSessions" => Ok(sessions(cx.server, spec)),
-        // No command of this server stores query settings.
-        "$querySettings" => Ok(Vec::new()),
+        "$querySettings" => Ok(query_settings::stage(cx.server, spec)),
         other => Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,
             format!("{{aggregate: 1}} is not valid for '{other}'; a collection is required."),

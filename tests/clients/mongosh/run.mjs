@@ -4,8 +4,9 @@
 // scripts would; each test prints "ok NAME" or "not ok NAME: WHY". What only
 // exists at mongosh's prompt (show dbs, use, it) is tested through --eval below.
 // Closes with "N passed, N failed".
-import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -30,6 +31,16 @@ function mongosh(...words) {
   const r = spawnSync(shell, ['--quiet', ...words], { encoding: 'utf8', timeout: 300_000, maxBuffer: 1 << 26 });
   return { out: r.stdout ?? '', all: `${r.stdout}${r.stderr}`, status: r.status };
 }
+
+// ---- a replica set of one member, for what needs one: its address is SHEAF_SET_URI ----
+const port = 20000 + (process.pid % 10000);
+const folder = mkdtempSync(join(tmpdir(), 'sheaf-set-'));
+const member = spawn(process.env.SHEAF_BINARY, ['--dbpath', folder, '--port', port, '--nounixsocket', '--replSet', 'rs0'], { stdio: 'ignore' });
+process.on('exit', () => {
+  member.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+});
+process.env.SHEAF_SET_URI = `mongodb://127.0.0.1:${port}/?directConnection=true`;
 
 // ---- scripts ----
 const files = readdirSync(join(here, 'suite')).filter((f) => f.endsWith('.js')).sort();

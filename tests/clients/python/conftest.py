@@ -2,6 +2,8 @@
 
 import os
 import re
+import sys
+import time
 
 import pytest
 from pymongo import MongoClient
@@ -30,3 +32,21 @@ def coll(db, request):
     c = db[re.sub(r"\W", "_", request.node.name)]
     c.drop()
     return c
+
+
+@pytest.fixture(scope="session")
+def member(tmp_path_factory):
+    """The port of a member of a replica set that has been initiated."""
+    sys.path.append(os.path.join(os.path.dirname(__file__), "..", "durability"))
+    from servers import server
+
+    with server(tmp_path_factory.mktemp("set") / "db", "--replSet", "rs0") as s:
+        with MongoClient("127.0.0.1", s.port, directConnection=True) as c:
+            address = f"127.0.0.1:{s.port}"
+            c.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": address}]})
+            until = time.monotonic() + 10
+            while not c.admin.command("hello")["isWritablePrimary"]:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert c.admin.command("replSetGetStatus")["members"][0]["stateStr"] == "PRIMARY"
+        yield s.port

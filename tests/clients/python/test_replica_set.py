@@ -1,8 +1,6 @@
 """A replica set of one member: retryable writes are on, and a lost reply causes no duplicate write."""
 
-import os
 import socket
-import sys
 import threading
 import time
 
@@ -12,24 +10,6 @@ from monitor import Sent
 from pymongo import DeleteOne, InsertOne, MongoClient, UpdateOne
 from pymongo.errors import OperationFailure
 from refusal import refused
-
-sys.path.append(os.path.join(os.path.dirname(__file__), "..", "durability"))
-from servers import server  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def member(tmp_path_factory):
-    """The port of a member that has been initiated."""
-    with server(tmp_path_factory.mktemp("set") / "db", "--replSet", "rs0") as s:
-        with MongoClient("127.0.0.1", s.port, directConnection=True) as c:
-            address = f"127.0.0.1:{s.port}"
-            c.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": address}]})
-            until = time.monotonic() + 10
-            while not c.admin.command("hello")["isWritablePrimary"]:
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            assert c.admin.command("replSetGetStatus")["members"][0]["stateStr"] == "PRIMARY"
-        yield s.port
 
 
 class Proxy:

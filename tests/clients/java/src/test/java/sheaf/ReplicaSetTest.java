@@ -5,9 +5,11 @@ import static com.mongodb.client.model.Sorts.ascending;
 import static com.mongodb.client.model.Updates.inc;
 import static com.mongodb.client.model.Updates.set;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.mongodb.ConnectionString;
+import com.mongodb.MongoCommandException;
 import com.mongodb.MongoClientSettings;
 import com.mongodb.client.ClientSession;
 import com.mongodb.client.MongoClient;
@@ -147,5 +149,44 @@ class ReplicaSetTest {
             assertEquals(1, between.lost());
         }
         assertEquals(2, sent.named("commitTransaction").size());
+    }
+
+    @Test
+    void querySettings() {
+        try (MongoClient c = connect(port, "directConnection=true", new Sent())) {
+            MongoCollection<Document> coll = c.getDatabase("java_settings").getCollection("c");
+            coll.drop();
+            for (int n = 0; n < 50; n++) coll.insertOne(new Document("_id", n).append("a", 1).append("b", n));
+            coll.createIndex(ascending("a"));
+            coll.createIndex(ascending("b"));
+            Document filter = new Document("a", 1).append("b", 7);
+            Document shape = new Document("find", "c").append("filter", filter).append("$db", "java_settings");
+            Document ns = new Document("db", "java_settings").append("coll", "c");
+            Document hints = new Document("ns", ns).append("allowedIndexes", List.of("a_1"));
+            assertEquals("b_1", index(coll.find(filter).explain()));
+            Document reply = c.getDatabase("admin").runCommand(new Document("setQuerySettings", shape)
+                    .append("settings", new Document("indexHints", hints)));
+            assertEquals("a_1", index(coll.find(filter).explain()));
+            List<Document> listed = c.getDatabase("admin").aggregate(List.of(new Document("$querySettings", new Document())))
+                    .into(new ArrayList<>());
+            assertEquals(List.of(reply.get("queryShapeHash")), listed.stream().map(entry -> entry.get("queryShapeHash")).toList());
+            c.getDatabase("admin").runCommand(new Document("setQuerySettings", reply.get("queryShapeHash"))
+                    .append("settings", new Document("reject", true)));
+            MongoCommandException refused = assertThrows(MongoCommandException.class, () -> found(coll, filter));
+            assertEquals(411, refused.getErrorCode());
+            c.getDatabase("admin").runCommand(new Document("removeQuerySettings", shape));
+            assertEquals(List.of(7), found(coll, filter).stream().map(doc -> doc.get("_id")).toList());
+            assertEquals("b_1", index(coll.find(filter).explain()));
+        }
+    }
+
+    /** All results: {@code first} has a limit, and thereby another shape. */
+    private static List<Document> found(MongoCollection<Document> coll, Document filter) {
+        return coll.find(filter).into(new ArrayList<>());
+    }
+
+    /** The index of a plan that fetches what it finds there. */
+    private static String index(Document explain) {
+        return explain.getEmbedded(List.of("queryPlanner", "winningPlan", "inputStage", "indexName"), String.class);
     }
 }

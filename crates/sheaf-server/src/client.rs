@@ -29,6 +29,12 @@ pub trait Client: Send + Sync {
     /// The port that the client connected to; `None` without TCP.
     fn local_port(&self) -> Option<u16>;
 
+    /// The subject of the valid certificate that the client presented in its TLS handshake, in the
+    /// form of RFC 2253: the name of its user in `$external`.
+    fn certificate_subject(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether the client still waits. May cost a system call: for loops that run for
     /// milliseconds between two checks, not for each document.
     fn state(&self) -> ClientState {

@@ -362,6 +362,7 @@ actions! {
     ReplSetConfigure = "replSetConfigure";
     ReplSetGetConfig = "replSetGetConfig";
     ReplSetGetStatus = "replSetGetStatus";
+    RotateCertificates = "rotateCertificates";
     ServerStatus = "serverStatus";
     SetClusterParameter = "setClusterParameter";
     SetDefaultRwConcern = "setDefaultRWConcern";

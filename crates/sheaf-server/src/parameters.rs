@@ -115,6 +115,8 @@ parameters! {
     MaxLogSizeKb = "maxLogSizeKB": int(1, 1 << 20), 10, true;
     /// Maximum memory of one index build, in megabytes.
     MaxIndexBuildMemoryUsageMegabytes = "maxIndexBuildMemoryUsageMegabytes": int(50, i64::MAX), 200, true;
+    /// Days before the end of a certificate's validity from which a warning is logged; 0 for none.
+    CertificateWarningDays = "tlsX509ExpirationWarningThresholdDays": int(0, i32::MAX as i64), 30, false;
     /// Refuse queries that would scan a collection.
     NoTableScan = "notablescan": Type::Bool, PLANNER.no_table_scan as u8, true;
     /// Plans beyond MongoDB's own, and trials by cost.

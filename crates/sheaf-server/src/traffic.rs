@@ -1,5 +1,6 @@
 //! Connection and network counters for `serverStatus`.
 
+use sheaf_bson::DateTime;
 use sheaf_wire::Compressor;
 
 /// Counts of the connections that reach this server.
@@ -9,6 +10,11 @@ pub trait Traffic: Send + Sync {
 
     /// `serverStatus.network`.
     fn network(&self) -> NetworkStats;
+
+    /// TLS of the connections; `None` where they have none.
+    fn transport_security(&self) -> Option<TransportSecurity> {
+        None
+    }
 }
 
 /// The traffic of a server without a network.
@@ -23,6 +29,19 @@ impl Traffic for NoTraffic {
     fn network(&self) -> NetworkStats {
         NetworkStats::default()
     }
+}
+
+/// `serverStatus.security` and `serverStatus.transportSecurity`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransportSecurity {
+    /// The subject of the server's certificate, in the form of RFC 2253.
+    pub subject: String,
+    /// When that certificate's validity ends.
+    pub expires: DateTime,
+    /// Connections made with TLS 1.2.
+    pub tls12: u64,
+    /// Connections made with TLS 1.3.
+    pub tls13: u64,
 }
 
 /// `serverStatus.connections`.

@@ -5,8 +5,10 @@
 pub mod config;
 pub mod net;
 pub mod process;
+pub mod program;
 pub mod service;
 pub mod startup;
+pub mod tls;
 
 pub use sheaf_server::VERSION;
 

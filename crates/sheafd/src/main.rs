@@ -9,6 +9,7 @@ use sheafd::config::{self, Request, Settings};
 use sheafd::process::daemon::{Forked, Readiness, fork};
 use sheafd::process::{Exit, keep_files_private, outlive_file_size_limit, stop_holder};
 use sheafd::startup;
+use sheafd::tls::ask_for_password;
 
 /// How long `--shutdown` waits for the server to end.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(300);
@@ -25,8 +26,15 @@ fn main() -> ExitCode {
             Exit::Clean
         }
         Ok(Request::Shutdown(settings)) => shutdown(&settings),
-        Ok(Request::Run(settings)) if settings.fork => return run_in_background(*settings),
-        Ok(Request::Run(settings)) => run(*settings, Readiness::foreground()),
+        Ok(Request::Run(mut settings)) => {
+            if let Some(tls) = &mut settings.net.tls {
+                ask_for_password(tls);
+            }
+            match settings.fork {
+                true => return run_in_background(*settings),
+                false => run(*settings, Readiness::foreground()),
+            }
+        }
     };
     exit.into()
 }

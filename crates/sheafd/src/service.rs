@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sheaf_server::client_session::{Answered, Session};
 use sheaf_server::command::Request;
+use sheaf_server::log::{Component, events};
 use sheaf_server::server::Server;
 use sheaf_wire::{Message, ReplyWriter};
 
@@ -16,6 +17,7 @@ struct Handler(Session);
 
 impl Service for CommandService {
     fn connection(&self, link: &Arc<Link>) -> Box<dyn ConnectionHandler> {
+        warn_of_expiry(&self.0, link);
         Box::new(Handler(Session::of(&self.0, link.clone())))
     }
 
@@ -25,6 +27,26 @@ impl Service for CommandService {
 
     fn close(&self) -> bool {
         self.0.close()
+    }
+}
+
+/// Logs a warning if the client's certificate expires soon.
+fn warn_of_expiry(server: &Server, link: &Link) {
+    let Some(client) = link.certificate() else {
+        return;
+    };
+    if sheaf_server::jobs::expires_soon(server, client.expires) {
+        server.log.warning(
+            Component::Network,
+            events::CLIENT_CERTIFICATE_EXPIRES,
+            "The client's certificate expires soon",
+            |attr| {
+                attr.append("remote", link.peer().to_string().as_str());
+                attr.append("connectionId", link.id() as i64);
+                attr.append("subject", client.subject.as_str());
+                attr.append("expires", client.expires);
+            },
+        );
     }
 }
 

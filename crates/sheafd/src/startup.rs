@@ -15,7 +15,6 @@ use sheaf_bson::{DocBuilder, Error};
 use sheaf_server::engine;
 use sheaf_server::host::{host_name, threads_limit};
 use sheaf_server::log::{self, Component, Log, Severity, events};
-use sheaf_server::traffic::Traffic;
 
 use crate::config::{Net, Settings};
 use crate::net::{
@@ -24,7 +23,9 @@ use crate::net::{
 };
 use crate::process::daemon::Readiness;
 use crate::process::{self, Exit, LockFile, PidFile, Reason, Shutdown};
+use crate::program::Program;
 use crate::service::CommandService;
+use crate::tls::Tls;
 
 /// Time that operations in progress have to finish after a shutdown request.
 const GRACE: Duration = Duration::from_secs(10);
@@ -82,8 +83,16 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
         };
     }
 
-    let connections = Connections::new(connections_max(settings, log));
-    let service = match open(settings, log, &shutdown, &connections) {
+    let tls = match settings.net.tls.clone().map(Tls::new).transpose() {
+        Ok(tls) => tls,
+        Err(e) => return fatal(log, Exit::BadOptions, &e),
+    };
+    let program = Arc::new(Program {
+        shutdown,
+        connections: Connections::new(connections_max(settings, log)),
+        tls,
+    });
+    let service = match open(settings, log, &program) {
         Ok(service) => Arc::new(service),
         Err(e) => return fatal(log, Exit::Uncaught, &e.to_string()),
     };
@@ -91,8 +100,7 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
     let running = Running {
         settings,
         log,
-        connections,
-        shutdown,
+        program,
     };
     let exit = running.serve(Arc::clone(&service) as Arc<dyn Service>, readiness);
     let at_rest = service.close();
@@ -109,8 +117,7 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
 fn open(
     settings: &Settings,
     log: &Arc<Log>,
-    shutdown: &Shutdown,
-    connections: &Arc<Connections>,
+    program: &Arc<Program>,
 ) -> Result<CommandService, Error> {
     let settings = Arc::new(settings.server.clone());
     let db = sheaf_server::open::open(&settings, log)?;
@@ -118,8 +125,8 @@ fn open(
         db,
         settings,
         Arc::clone(log),
-        Arc::new(shutdown.clone()),
-        Arc::clone(connections) as Arc<dyn Traffic>,
+        Arc::clone(program) as _,
+        Arc::clone(program) as _,
     )?;
     sheaf_server::jobs::start(&server)?;
     Ok(CommandService(server))
@@ -129,8 +136,7 @@ fn open(
 struct Running<'s> {
     settings: &'s Settings,
     log: &'s Arc<Log>,
-    connections: Arc<Connections>,
-    shutdown: Shutdown,
+    program: Arc<Program>,
 }
 
 impl Running<'_> {
@@ -139,8 +145,7 @@ impl Running<'_> {
         let Running {
             settings,
             log,
-            connections,
-            shutdown,
+            program,
         } = self;
         let listeners = match bind(&settings.net) {
             Ok(listeners) => listeners,
@@ -160,7 +165,10 @@ impl Running<'_> {
             compressors: settings.net.compressors,
             quiet: settings.log.quiet,
             send_limit: None,
+            tls: program.tls.clone(),
+            handshake_limit: None,
         };
+        let connections = Arc::clone(&program.connections);
         let server = match Server::start(listeners, service, connections, options, Arc::clone(log))
         {
             Ok(server) => server,
@@ -172,7 +180,7 @@ impl Running<'_> {
             "Waiting for connections",
             |attr| {
                 attr.append("port", i32::from(port.unwrap_or(settings.net.port)));
-                attr.append("ssl", "off");
+                attr.append("ssl", if program.tls.is_some() { "on" } else { "off" });
             },
         );
         // A process that waits for readiness may read the log immediately.
@@ -188,7 +196,7 @@ impl Running<'_> {
             );
         }
 
-        let reason = shutdown.wait();
+        let reason = program.shutdown.wait();
         log::set_context("shutdown");
         log.info(
             Component::Control,

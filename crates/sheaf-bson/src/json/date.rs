@@ -48,7 +48,7 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 
 /// `1970-01-01T00:00:00Z`, with milliseconds if they are not zero. `None` outside the years 1970 to
 /// 9999, for which relaxed JSON writes a number.
-pub(super) fn format(millis: i64) -> Option<String> {
+pub fn format(millis: i64) -> Option<String> {
     const END: i64 = 253_402_300_800_000;
     if !(0..END).contains(&millis) {
         return None;
@@ -68,7 +68,7 @@ pub(super) fn format(millis: i64) -> Option<String> {
 
 /// Milliseconds since 1970 of `2020-02-29`, `2020-02-29T10:00:00.5Z`, `...+01:00`. The year has
 /// four digits; digits below the millisecond are dropped.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub fn parse(text: &str) -> Option<i64> {
     let mut rest = text;
     let year = number(&mut rest, 4)?;
     let month = after(&mut rest, '-').and_then(|()| number(&mut rest, 2))?;

@@ -6,6 +6,7 @@ mod parse;
 mod shell;
 mod wrapper;
 
+pub use date::{format as format_date, parse as parse_date};
 pub use extended::{to_canonical, to_relaxed, write_canonical, write_relaxed};
 pub use parse::{parse, parse_doc, parse_prefix};
 pub use shell::{shell, shell_doc, typed, typed_doc, write_shell};

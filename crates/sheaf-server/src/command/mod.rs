@@ -82,6 +82,7 @@ mod rename_collection;
 mod repl_set;
 mod request;
 mod retry;
+mod rotate_certificates;
 pub mod rw_concern;
 mod search_indexes;
 mod server_status;

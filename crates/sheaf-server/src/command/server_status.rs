@@ -45,6 +45,7 @@ const SECTIONS: &[(&str, Append)] = &[
     ("security", sections::security),
     ("storageEngine", append_storage_engine),
     ("transactions", append_transactions),
+    ("transportSecurity", sections::transport_security),
     ("wiredTiger", sections::wired_tiger),
 ];
 

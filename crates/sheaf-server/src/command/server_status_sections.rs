@@ -212,13 +212,36 @@ pub fn repl(server: &Server, out: &mut DocBuilder) {
     out.end();
 }
 
-/// `security`: the server has neither users nor TLS.
-pub fn security(_: &Server, out: &mut DocBuilder) {
+/// `security`: the server has no users.
+pub fn security(server: &Server, out: &mut DocBuilder) {
     out.begin_document("security");
     out.begin_document("authentication");
     out.begin_document("mechanisms");
     out.end();
     out.end();
+    if let Some(tls) = server.traffic.transport_security() {
+        out.append("SSLServerSubjectName", tls.subject.as_str());
+        out.append("SSLServerHasCertificateAuthority", true);
+        out.append("SSLServerCertificateExpirationDate", tls.expires);
+    }
+    out.end();
+}
+
+/// `transportSecurity`: connections made with each version of TLS.
+pub fn transport_security(server: &Server, out: &mut DocBuilder) {
+    let tls = server.traffic.transport_security();
+    let (tls12, tls13) = tls.map_or((0, 0), |tls| (tls.tls12, tls.tls13));
+    out.begin_document("transportSecurity");
+    // Versions 1.0 and 1.1 are not supported.
+    for (version, count) in [
+        ("1.0", 0),
+        ("1.1", 0),
+        ("1.2", tls12),
+        ("1.3", tls13),
+        ("unknown", 0),
+    ] {
+        out.append(version, count as i64);
+    }
     out.end();
 }
 

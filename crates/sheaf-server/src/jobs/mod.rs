@@ -13,6 +13,7 @@
 //! begins.
 
 mod auto_compact;
+mod certificate;
 mod checkpoint;
 mod disconnects;
 mod memory;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use sheaf_bson::Error;
 
+pub use certificate::{expires_soon, warn_of_expiry};
 pub use schedule::Jobs;
 
 use crate::server::Server;
@@ -43,7 +45,9 @@ pub fn start(server: &Arc<Server>) -> Result<(), Error> {
         ttl::job(),
         vector::job(),
         auto_compact::job(),
+        certificate::job(),
     ];
     jobs.extend(checkpoint::job(server));
+    warn_of_expiry(server);
     server.jobs.start(server, &server.log, jobs)
 }

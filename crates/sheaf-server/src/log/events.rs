@@ -71,6 +71,16 @@ events! {
     AUTO_COMPACT_FAILED = 9_000_047;
     /// Stored query settings are malformed and were ignored.
     QUERY_SETTINGS_MALFORMED = 9_000_048;
+    /// The server's certificate expires soon, or has expired.
+    CERTIFICATE_EXPIRES = 9_000_060;
+    /// `rotateCertificates` replaced the certificates of new connections.
+    CERTIFICATES_ROTATED = 9_000_061;
+    /// A client's certificate is invalid, and invalid ones are accepted.
+    INVALID_CERTIFICATE_ACCEPTED = 9_000_062;
+    /// A connection with a version of TLS that `--tlsLogVersions` names.
+    TLS_VERSION_ACCEPTED = 9_000_063;
+    /// A client's certificate expires soon.
+    CLIENT_CERTIFICATE_EXPIRES = 9_000_064;
     /// A vector index could not be rebuilt.
     VECTOR_INDEX_NOT_REBUILT = 9_300_001;
 }

@@ -15,6 +15,7 @@ mod command_line;
 pub mod options;
 mod parsed;
 mod settings;
+mod tls;
 mod yaml;
 
 use std::ffi::OsString;

@@ -24,6 +24,8 @@ pub struct Opt {
     pub flag_means: Option<&'static str>,
     /// Whether the server supports it.
     pub standing: Standing,
+    /// The value is not shown: it is a password.
+    pub secret: bool,
     /// One line for `--help`.
     pub help: &'static str,
 }
@@ -82,7 +84,6 @@ pub enum Value {
     Text(String),
 }
 
-const NO_TLS: Standing = refused("this version does not support TLS");
 const NO_AUTH: Standing = refused("this version does not support authentication");
 const NO_REPLICATION: Standing = refused("the oplog is trimmed by size only");
 const NO_SHARDING: Standing = refused("this version does not support sharding");
@@ -122,6 +123,7 @@ const fn option(
         kind,
         flag_means: None,
         standing,
+        secret: false,
         help,
     }
 }
@@ -155,6 +157,18 @@ pub static OPTIONS: &[Opt] = &[
     yes("unixSocketPrefix", "net.unixDomainSocket.pathPrefix", Kind::Text, "Folder of the Unix domain socket [/tmp]"),
     Opt { flag_means: Some("false"), ..yes("nounixsocket", "net.unixDomainSocket.enabled", Kind::Switch, "Disable the Unix domain socket") },
     yes("filePermissions", "net.unixDomainSocket.filePermissions", Kind::Text, "Permissions of the Unix domain socket, in octal [0700]"),
+    // TLS
+    yes("tlsMode", "net.tls.mode", Kind::Choice(&["disabled", "allowTLS", "preferTLS", "requireTLS"]), "Use of TLS on TCP connections [disabled]"),
+    yes("tlsCertificateKeyFile", "net.tls.certificateKeyFile", Kind::Text, "PEM file of the server's certificate and private key"),
+    Opt { secret: true, ..yes("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", Kind::Text, "Password of an encrypted private key; asked for on a terminal if missing") },
+    yes("tlsCertificateKeyFilePasswordFile", "net.tls.certificateKeyFilePasswordFile", Kind::Text, "File whose first line is that password"),
+    yes("tlsCAFile", "net.tls.CAFile", Kind::Text, "PEM file of the trusted certificate authorities"),
+    yes("tlsClusterCAFile", "net.tls.clusterCAFile", Kind::Text, "PEM file of the authorities for client certificates [that of --tlsCAFile]"),
+    yes("tlsCRLFile", "net.tls.CRLFile", Kind::Text, "PEM file of certificate revocation lists"),
+    yes("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Kind::Switch, "Accept clients that present no certificate"),
+    yes("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Kind::Switch, "Accept invalid client certificates; they identify no user"),
+    yes("tlsDisabledProtocols", "net.tls.disabledProtocols", Kind::Text, "Comma-separated protocols not to use: TLS1_0, TLS1_1, TLS1_2, TLS1_3"),
+    yes("tlsLogVersions", "net.tls.logVersions", Kind::Text, "Comma-separated protocols whose connections are logged"),
     // Storage
     yes("dbpath", "storage.dbPath", Kind::Text, "Data folder [./data]"),
     yes("storageEngine", "storage.engine", Kind::Text, "Storage engine: sheaf, redb or memory [the data folder's, else sheaf]"),
@@ -195,23 +209,14 @@ pub static OPTIONS: &[Opt] = &[
     no("encryptionKeyFile", "security.encryptionKeyFile", ANY, refused("this version does not encrypt its files")),
     no("encryptionCipherMode", "security.encryptionCipherMode", ANY, refused("this version does not encrypt its files")),
     no("redactClientLogData", "security.redactClientLogData", Kind::Switch, refused_unless("this version does not redact its log", "false")),
-    no("tlsMode", "net.tls.mode", Kind::Text, refused_unless("this version does not support TLS", "disabled")),
-    no("tlsCertificateKeyFile", "net.tls.certificateKeyFile", ANY, NO_TLS),
-    no("tlsCertificateKeyFilePassword", "net.tls.certificateKeyFilePassword", ANY, NO_TLS),
-    no("tlsCertificateSelector", "net.tls.certificateSelector", ANY, NO_TLS),
-    no("tlsCAFile", "net.tls.CAFile", ANY, NO_TLS),
-    no("tlsCRLFile", "net.tls.CRLFile", ANY, NO_TLS),
-    no("tlsClusterFile", "net.tls.clusterFile", ANY, NO_TLS),
-    no("tlsClusterPassword", "net.tls.clusterPassword", ANY, NO_TLS),
-    no("tlsClusterCAFile", "net.tls.clusterCAFile", ANY, NO_TLS),
-    no("tlsAllowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates", Kind::Switch, NO_TLS),
-    no("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Kind::Switch, NO_TLS),
-    no("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Kind::Switch, NO_TLS),
-    no("tlsDisabledProtocols", "net.tls.disabledProtocols", ANY, NO_TLS),
-    no("tlsFIPSMode", "net.tls.FIPSMode", Kind::Switch, NO_TLS),
-    no("sslMode", "net.ssl.mode", Kind::Text, refused_unless("this version does not support TLS", "disabled")),
-    no("sslPEMKeyFile", "net.ssl.PEMKeyFile", ANY, NO_TLS),
-    no("sslCAFile", "net.ssl.CAFile", ANY, NO_TLS),
+    no("tlsCertificateSelector", "net.tls.certificateSelector", ANY, refused("there is no certificate store: use --tlsCertificateKeyFile")),
+    no("tlsClusterFile", "net.tls.clusterFile", ANY, accepted("it is checked, but the server makes no connections of its own", "")),
+    Opt { secret: true, ..no("tlsClusterPassword", "net.tls.clusterPassword", ANY, accepted("it is used only to check the file of --tlsClusterFile", "")) },
+    no("tlsAllowInvalidHostnames", "net.tls.allowInvalidHostnames", Kind::Switch, accepted("the server makes no connections of its own", "false")),
+    no("tlsFIPSMode", "net.tls.FIPSMode", Kind::Switch, refused_unless("the cryptography library has no FIPS mode", "false")),
+    no("sslMode", "net.ssl.mode", Kind::Text, refused_unless("use --tlsMode", "disabled")),
+    no("sslPEMKeyFile", "net.ssl.PEMKeyFile", ANY, refused("use --tlsCertificateKeyFile")),
+    no("sslCAFile", "net.ssl.CAFile", ANY, refused("use --tlsCAFile")),
     no("", "net.wireObjectCheck", Kind::Switch, refused_unless("documents are always validated on receipt", "true")),
     no("", "net.serviceExecutor", Kind::Text, refused("every connection has a dedicated thread")),
     no("listenBacklog", "net.listenBacklog", Kind::Text, refused("the backlog is fixed")),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sheaf_bson::{DocBuf, DocBuilder};
 
 use super::Given;
-use super::options::{Kind, Value};
+use super::options::{self, Kind, Value};
 
 /// A document under construction. Keys are sorted, as in MongoDB's reply.
 #[derive(Default)]
@@ -42,8 +42,35 @@ pub(super) fn document(given: &[Given], config: Option<&str>) -> DocBuf {
     out.finish()
 }
 
+/// What is shown in place of a password, as in MongoDB.
+const HIDDEN: &str = "<password>";
+
+/// The command line with passwords replaced.
+pub(super) fn without_secrets(arguments: &[String]) -> Vec<String> {
+    let mut hide_next = false;
+    let mut shown = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        let (flag, value) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value)),
+            None => (argument.as_str(), None),
+        };
+        let named = flag.strip_prefix("--").and_then(options::by_flag);
+        let is_secret = named.is_some_and(|option| option.secret);
+        shown.push(match (hide_next, is_secret, value) {
+            (true, ..) => HIDDEN.to_owned(),
+            (false, true, Some(_)) => format!("{flag}={HIDDEN}"),
+            _ => argument.clone(),
+        });
+        hide_next = !hide_next && is_secret && value.is_none();
+    }
+    shown
+}
+
 /// The value in the file's spelling, where the command line spells it differently.
 fn shown(item: &Given) -> Value {
+    if item.option.secret {
+        return Value::Text(HIDDEN.to_owned());
+    }
     match (&item.value, item.option.flag_means) {
         (Value::Text(word), Some("false")) if word == "false" => Value::Boolean(false),
         (Value::Text(level), _) if item.option.key == "operationProfiling.mode" => {

@@ -10,7 +10,8 @@ use sheaf_server::settings::{Maintenance, Profiling, Storage};
 use sheaf_wire::{Compressor, CompressorSet};
 
 use super::options::Value;
-use super::{ConfigError, Given, parsed};
+use super::{ConfigError, Given, parsed, tls};
+use crate::tls::TlsOptions;
 
 /// MongoDB's default port.
 const DEFAULT_PORT: u16 = 27017;
@@ -58,6 +59,8 @@ pub struct Net {
     pub connections_max: usize,
     /// Compressors that the server negotiates, most preferred first.
     pub compressors: CompressorSet,
+    /// TLS on TCP connections; `None` with `--tlsMode disabled`.
+    pub tls: Option<TlsOptions>,
 }
 
 /// The Unix domain socket named after the port.
@@ -79,10 +82,10 @@ pub struct LogSettings {
 }
 
 /// The options that were given, looked up by target.
-struct Lookup<'g>(&'g [Given]);
+pub(super) struct Lookup<'g>(&'g [Given]);
 
 impl<'g> Lookup<'g> {
-    fn value(&self, target: &str) -> Option<&'g Value> {
+    pub(super) fn value(&self, target: &str) -> Option<&'g Value> {
         debug_assert!(
             super::options::OPTIONS.iter().any(|o| o.target() == target),
             "unknown option {target}"
@@ -94,7 +97,7 @@ impl<'g> Lookup<'g> {
             .map(|g| &g.value)
     }
 
-    fn text(&self, target: &str) -> Option<&'g str> {
+    pub(super) fn text(&self, target: &str) -> Option<&'g str> {
         match self.value(target)? {
             Value::Text(text) => Some(text),
             _ => None,
@@ -115,7 +118,7 @@ impl<'g> Lookup<'g> {
         }
     }
 
-    fn switch(&self, target: &str) -> Option<bool> {
+    pub(super) fn switch(&self, target: &str) -> Option<bool> {
         match self.value(target)? {
             Value::Boolean(b) => Some(*b),
             // A switch with `flag_means`, such as `--nounixsocket`.
@@ -147,7 +150,7 @@ pub(super) fn assemble(
             port: net.port,
             bind: net.bind.clone(),
             compressors: net.compressors,
-            arguments: arguments.to_vec(),
+            arguments: parsed::without_secrets(arguments),
             parsed: parsed::document(given, config.as_deref()),
         },
         net,
@@ -156,7 +159,7 @@ pub(super) fn assemble(
         pid_file: options
             .text("processManagement.pidFilePath")
             .map(PathBuf::from),
-        without_effect: without_effect(given),
+        without_effect: without_effect(given, &options),
     };
     if settings.fork && settings.log.options.destination == Destination::Stdout {
         return Err(ConfigError::new("--fork requires --logpath"));
@@ -164,7 +167,7 @@ pub(super) fn assemble(
     Ok(settings)
 }
 
-fn without_effect(given: &[Given]) -> Vec<(String, &'static str)> {
+fn without_effect(given: &[Given], options: &Lookup<'_>) -> Vec<(String, &'static str)> {
     let option = given.iter().filter_map(|g| {
         let because = g.option.without_effect(&g.value)?;
         Some((g.option.target().to_string(), because))
@@ -178,7 +181,10 @@ fn without_effect(given: &[Given]) -> Vec<(String, &'static str)> {
         }
         _ => None,
     });
-    option.chain(engine).collect()
+    option
+        .chain(engine)
+        .chain(tls::without_effect(options))
+        .collect()
 }
 
 /// The engine that this program was built with.
@@ -253,6 +259,7 @@ fn net(options: &Lookup<'_>) -> Result<Net, ConfigError> {
             .and_then(|n| usize::try_from(n).ok())
             .unwrap_or(DEFAULT_CONNECTIONS_MAX),
         compressors: compressors(options)?,
+        tls: tls::options(options)?,
     })
 }
 

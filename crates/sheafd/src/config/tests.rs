@@ -300,8 +300,53 @@ fn refusals_name_the_option() {
             "--auth is refused: this version does not support authentication",
         ),
         (
+            vec!["--tlsMode", "always"],
+            "--tlsMode must be one of disabled, allowTLS, preferTLS, requireTLS, not 'always'",
+        ),
+        (
             vec!["--tlsMode", "requireTLS"],
-            "--tlsMode is refused: this version does not support TLS",
+            "--tlsMode needs --tlsCertificateKeyFile, a PEM file of the server's certificate and key",
+        ),
+        (
+            vec!["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", "f"],
+            "--tlsMode needs --tlsCAFile, a PEM file of the authorities that certificates are checked with",
+        ),
+        (
+            vec!["--tlsCAFile", "f"],
+            "--tlsCAFile needs TLS: add --tlsMode requireTLS, or remove the option",
+        ),
+        (
+            vec!["--tlsMode", "disabled", "--tlsAllowInvalidCertificates"],
+            "--tlsAllowInvalidCertificates needs TLS: add --tlsMode requireTLS, or remove the option",
+        ),
+        (
+            with_tls(&["--tlsClusterPassword", "x"]),
+            "--tlsClusterPassword needs --tlsClusterFile, whose key it decrypts",
+        ),
+        (
+            with_tls(&["--tlsDisabledProtocols", "TLS1_2,TLS1_3"]),
+            "--tlsDisabledProtocols leaves no protocol: keep TLS1_2 or TLS1_3",
+        ),
+        (
+            with_tls(&["--tlsDisabledProtocols", "TLS1_4"]),
+            "--tlsDisabledProtocols: unknown protocol 'TLS1_4'; use TLS1_0, TLS1_1, TLS1_2 or TLS1_3",
+        ),
+        (
+            with_tls(&[
+                "--tlsCertificateKeyFilePassword",
+                "x",
+                "--tlsCertificateKeyFilePasswordFile",
+                "y",
+            ]),
+            "--tlsCertificateKeyFilePassword and --tlsCertificateKeyFilePasswordFile are mutually exclusive",
+        ),
+        (
+            with_tls(&["--tlsFIPSMode"]),
+            "--tlsFIPSMode is refused: the cryptography library has no FIPS mode",
+        ),
+        (
+            vec!["--sslMode", "requireSSL"],
+            "--sslMode is refused: use --tlsMode",
         ),
         (
             vec!["--wiredTigerCollectionBlockCompressor=zstd"],
@@ -388,8 +433,8 @@ fn refusals_name_the_line() {
             "line 2: 'security.authorization' is refused: this version does not support authentication",
         ),
         (
-            "net:\n  tls:\n    mode: requireTLS\n",
-            "line 3: 'net.tls.mode' is refused: this version does not support TLS",
+            "net:\n  tls:\n    mode: requireSSL\n",
+            "line 3: 'net.tls.mode' must be one of disabled, allowTLS, preferTLS, requireTLS, not 'requireSSL'",
         ),
         (
             "systemLog:\n  component:\n    nosuch: {verbosity: 1}\n",
@@ -562,4 +607,102 @@ fn flags_that_people_use_are_known() {
     ] {
         assert!(options::by_flag(flag).is_some(), "{flag}");
     }
+}
+
+/// A command line with the options that TLS needs, and these.
+fn with_tls<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut line = vec![
+        "--tlsMode",
+        "requireTLS",
+        "--tlsCertificateKeyFile",
+        "own.pem",
+        "--tlsCAFile",
+        "ca.pem",
+    ];
+    line.extend(more);
+    line
+}
+
+#[test]
+fn options_of_tls() {
+    use crate::tls::{Password, TlsMode, TlsVersion};
+
+    assert!(from_line(&[]).net.tls.is_none());
+    assert!(from_line(&["--tlsMode", "disabled"]).net.tls.is_none());
+    let tls = from_line(&with_tls(&[])).net.tls.unwrap();
+    assert_eq!(tls.mode, TlsMode::Require);
+    assert_eq!(tls.certificate_key_file, Path::new("own.pem"));
+    assert_eq!(tls.ca_file, Path::new("ca.pem"));
+    assert_eq!(tls.versions, [TlsVersion::Tls12, TlsVersion::Tls13]);
+    assert_eq!(tls.password, None);
+    assert!(!tls.allow_connections_without_certificates);
+
+    let file = "net:
+  tls:
+    mode: preferTLS
+    certificateKeyFile: own.pem
+    certificateKeyFilePassword: word
+    CAFile: ca.pem
+    clusterCAFile: clients.pem
+    CRLFile: revoked.pem
+    clusterFile: member.pem
+    clusterPassword: other
+    allowConnectionsWithoutCertificates: true
+    allowInvalidCertificates: true
+    allowInvalidHostnames: true
+    disabledProtocols: TLS1_0,TLS1_1,TLS1_2
+    logVersions: TLS1_3
+";
+    let settings = from_file(file);
+    let tls = settings.net.tls.unwrap();
+    assert_eq!(tls.mode, TlsMode::Prefer);
+    assert_eq!(tls.password, Some(Password("word".to_owned())));
+    assert_eq!(
+        tls.cluster_ca_file.as_deref(),
+        Some(Path::new("clients.pem"))
+    );
+    assert_eq!(tls.crl_file.as_deref(), Some(Path::new("revoked.pem")));
+    assert_eq!(tls.cluster_file.as_deref(), Some(Path::new("member.pem")));
+    assert!(tls.allow_connections_without_certificates);
+    assert!(tls.allow_invalid_certificates);
+    assert_eq!(tls.versions, [TlsVersion::Tls13]);
+    assert_eq!(tls.log_versions, [TlsVersion::Tls13]);
+    let without_effect: Vec<&str> = settings
+        .without_effect
+        .iter()
+        .map(|(option, _)| option.as_str())
+        .collect();
+    assert_eq!(
+        without_effect,
+        [
+            "net.tls.clusterFile",
+            "net.tls.clusterPassword",
+            "net.tls.allowInvalidHostnames"
+        ]
+    );
+}
+
+#[test]
+fn passwords_are_not_shown() {
+    let line = with_tls(&[
+        "--tlsCertificateKeyFilePassword",
+        "hunter2",
+        "--tlsClusterFile",
+        "c.pem",
+        "--tlsClusterPassword=hunter2",
+    ]);
+    let server = from_line(&line).server;
+    let shown = format!("{:?} {:?}", server.arguments, server.parsed);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert!(
+        server
+            .arguments
+            .contains(&"--tlsClusterPassword=<password>".to_owned())
+    );
+    let tls = server.parsed.get("net").and_then(|v| v.as_document());
+    let tls = tls
+        .and_then(|net| net.get("tls"))
+        .and_then(|v| v.as_document());
+    let password = tls.and_then(|tls| tls.get("certificateKeyFilePassword"));
+    assert_eq!(password.and_then(|v| v.as_str()), Some("<password>"));
 }

@@ -10,7 +10,7 @@
 //! ```
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ use super::link::{Link, poll};
 use super::server::{NetOptions, SEND_LIMIT_DEFAULT};
 use super::service::{ConnectionHandler, Next, Service};
 use super::stack::StackPages;
+use super::stream::Stream;
+use crate::tls::Finished;
 
 /// A connection that receives nothing for this long releases its memory.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -43,6 +45,8 @@ pub(super) enum Ended {
     Refused(Error),
     /// The handler panicked.
     Panicked,
+    /// The TLS handshake failed, or the client began none where it is required.
+    Handshake(String),
     /// The server is stopping.
     Stopping,
     /// The client read nothing of a reply for too long.
@@ -58,6 +62,28 @@ pub(super) fn serve(
     options: &NetOptions,
     log: &Log,
 ) -> Ended {
+    let ended = match Stream::accept(link, options) {
+        Ok((stream, finished)) => {
+            if let Some(finished) = finished {
+                greet(link, finished, options, log);
+            }
+            serve_messages(link, stream, service, options, log)
+        }
+        Err(ended) => ended,
+    };
+    match link.is_closed() {
+        true if !matches!(ended, Ended::Panicked) => Ended::Stopping,
+        _ => ended,
+    }
+}
+
+fn serve_messages(
+    link: &Arc<Link>,
+    stream: Stream,
+    service: &dyn Service,
+    options: &NetOptions,
+    log: &Log,
+) -> Ended {
     let send_limit = options.send_limit.unwrap_or(SEND_LIMIT_DEFAULT);
     let limited = (link.socket)
         // Without it a blocking read would never release memory; poll waits longer.
@@ -68,6 +94,7 @@ pub(super) fn serve(
     }
     let mut connection = Connection {
         link,
+        stream,
         log,
         handler: service.connection(link),
         frames: FrameBuffer::new(),
@@ -77,16 +104,48 @@ pub(super) fn serve(
     };
     loop {
         if let Err(ended) = connection.step() {
-            return match link.is_closed() {
-                true if !matches!(ended, Ended::Panicked) => Ended::Stopping,
-                _ => ended,
-            };
+            connection.stream.close(link);
+            return ended;
         }
+    }
+}
+
+/// Records what a TLS handshake showed about the client.
+fn greet(link: &Link, finished: Finished, options: &NetOptions, log: &Log) {
+    let version = finished.version;
+    if options.tls.as_ref().is_some_and(|tls| tls.logs(version)) {
+        log.info(
+            Component::Network,
+            events::TLS_VERSION_ACCEPTED,
+            "Connection accepted with TLS",
+            |attr| {
+                attr.append("remote", link.peer().to_string().as_str());
+                attr.append("connectionId", link.id() as i64);
+                attr.append("version", version.number());
+            },
+        );
+    }
+    if let Some(error) = &finished.invalid {
+        log.warning(
+            Component::Network,
+            events::INVALID_CERTIFICATE_ACCEPTED,
+            "Invalid client certificate accepted; it identifies no user",
+            |attr| {
+                attr.append("remote", link.peer().to_string().as_str());
+                attr.append("connectionId", link.id() as i64);
+                attr.append("error", error.as_str());
+            },
+        );
+    }
+    if let Some(client) = finished.client {
+        // Set once: there is one handshake.
+        let _ = link.certificate.set(client);
     }
 }
 
 struct Connection<'l> {
     link: &'l Link,
+    stream: Stream,
     log: &'l Log,
     handler: Box<dyn ConnectionHandler>,
     frames: FrameBuffer,
@@ -107,7 +166,7 @@ impl Connection<'_> {
 
     fn read(&mut self) -> Result<(), Ended> {
         loop {
-            match (&self.link.socket).read(self.frames.spare()) {
+            match self.stream.read(self.link, self.frames.spare()) {
                 Ok(0) if self.frames.in_frame() => return Err(Ended::Truncated),
                 Ok(0) => return Err(Ended::ByClient),
                 Ok(n) => {
@@ -158,6 +217,7 @@ impl Connection<'_> {
         let request = self.decoder.decode(self.frames.frame(length))?;
         let Connection {
             link,
+            stream,
             log,
             handler,
             reply,
@@ -192,7 +252,7 @@ impl Connection<'_> {
                     ));
                     if wants_reply {
                         reply.finish();
-                        send_reply(link, reply)?;
+                        send_reply(link, stream, reply)?;
                     }
                     return Err(Ended::Panicked.into());
                 }
@@ -201,7 +261,7 @@ impl Connection<'_> {
             if wants_reply && !nothing {
                 reply.set_more_to_come(next == Next::Exhaust);
                 reply.finish();
-                send_reply(link, reply)?;
+                send_reply(link, stream, reply)?;
             }
             handler.replied();
             match next {
@@ -230,9 +290,10 @@ impl Connection<'_> {
             },
         );
         if self.reply.reject(&rejection) {
-            send(self.link, self.reply.bytes())?;
+            send(self.link, &mut self.stream, self.reply.bytes())?;
         }
         if rejection.close {
+            self.stream.close(self.link);
             linger(self.link);
             return Err(Ended::Refused(rejection.error));
         }
@@ -259,20 +320,19 @@ impl From<Ended> for Unanswered {
     }
 }
 
-fn send(link: &Link, bytes: &[u8]) -> Result<(), Ended> {
+fn send(link: &Link, stream: &mut Stream, bytes: &[u8]) -> Result<(), Ended> {
     // The socket's limit applies to each write: sending fails only if it makes no progress.
-    (&link.socket)
-        .write_all(bytes)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ended::Unread,
-            _ => Ended::Broken(error),
-        })?;
+    let sent = stream.write_all(link, bytes);
+    sent.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ended::Unread,
+        _ => Ended::Broken(error),
+    })?;
     add(&link.counters.bytes_out, bytes.len());
     Ok(())
 }
 
-fn send_reply(link: &Link, reply: &ReplyWriter) -> Result<(), Ended> {
-    send(link, reply.bytes())?;
+fn send_reply(link: &Link, stream: &mut Stream, reply: &ReplyWriter) -> Result<(), Ended> {
+    send(link, stream, reply.bytes())?;
     if let Some((compressor, plain)) = reply.compressed() {
         let counters = &link.counters.compression;
         counters.packed(compressor, plain, reply.bytes().len());
@@ -326,6 +386,7 @@ impl fmt::Display for Ended {
             Ended::ByHandler => f.write_str("a command ended the connection"),
             Ended::Refused(error) => write!(f, "{error}"),
             Ended::Panicked => f.write_str("a command failed on a broken invariant"),
+            Ended::Handshake(error) => f.write_str(error),
             Ended::Stopping => f.write_str("the server is stopping"),
             Ended::Unread => f.write_str("the client did not read its reply"),
             Ended::Broken(error) => write!(f, "{error}"),

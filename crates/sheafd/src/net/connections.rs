@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sheaf_server::traffic::{ConnectionStats, NetworkStats, Traffic};
+use sheaf_server::traffic::{ConnectionStats, NetworkStats};
 
 use super::Link;
 use super::link::Counters;
@@ -147,15 +147,5 @@ impl Connections {
             }
         }
         true
-    }
-}
-
-impl Traffic for Connections {
-    fn connections(&self) -> ConnectionStats {
-        self.stats()
-    }
-
-    fn network(&self) -> NetworkStats {
-        Connections::network(self)
     }
 }

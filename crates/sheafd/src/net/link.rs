@@ -9,14 +9,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sheaf_server::client::{Client, ClientState};
 use socket2::Socket;
 
 use super::compression::CompressionCounters;
+use crate::tls::Identity;
 
 /// The address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Link {
     opened: Instant,
     pub(super) socket: Socket,
     closed: AtomicBool,
+    /// The client's valid certificate, after the TLS handshake.
+    pub(super) certificate: OnceLock<Identity>,
     pub(super) counters: Counters,
 }
 
@@ -67,6 +70,7 @@ impl Link {
             opened: Instant::now(),
             socket,
             closed: AtomicBool::new(false),
+            certificate: OnceLock::new(),
             counters: Counters::default(),
         })
     }
@@ -89,6 +93,11 @@ impl Link {
     /// The server's address that the client connected to; `None` on a Unix domain socket.
     pub fn local(&self) -> Option<SocketAddr> {
         self.local
+    }
+
+    /// The valid certificate that the client presented in its TLS handshake.
+    pub fn certificate(&self) -> Option<&Identity> {
+        self.certificate.get()
     }
 
     /// When the connection was accepted.
@@ -160,6 +169,10 @@ impl Client for Link {
 
     fn local_port(&self) -> Option<u16> {
         self.local.map(|address| address.port())
+    }
+
+    fn certificate_subject(&self) -> Option<&str> {
+        self.certificate().map(|identity| identity.subject.as_str())
     }
 
     fn wait_until_gone(&self, limit: Duration) -> ClientState {

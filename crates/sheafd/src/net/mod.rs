@@ -24,6 +24,7 @@ mod listener;
 mod server;
 mod service;
 mod stack;
+mod stream;
 
 pub use connections::Connections;
 pub use link::{Link, Peer};

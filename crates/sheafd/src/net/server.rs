@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use sheaf_server::guard::caught;
 use sheaf_server::log::{self, Component, Log, Severity, events};
-use sheaf_wire::CompressorSet;
+use sheaf_wire::{CompressorSet, Error, ErrorCode};
+
+use crate::tls::Tls;
 
 use super::connection::{self, Ended};
 use super::link::{Link, poll_all, watch};
@@ -43,6 +45,10 @@ pub struct NetOptions {
     /// How long a client may read nothing of a reply that is being sent, before its connection is
     /// ended; `None` for [`SEND_LIMIT_DEFAULT`].
     pub send_limit: Option<Duration>,
+    /// TLS of TCP connections; `None` if they are plain.
+    pub tls: Option<Arc<Tls>>,
+    /// How long a client may take for its TLS handshake; `None` for ten seconds.
+    pub handshake_limit: Option<Duration>,
 }
 
 /// How long a client may read nothing of a reply. Its thread and the reply are kept for that long.
@@ -232,6 +238,9 @@ fn start_connection(shared: &Arc<Shared>, link: Arc<Link>) {
 }
 
 fn log_end(shared: &Shared, link: &Link, left: usize, ended: &Ended) {
+    if let Ended::Handshake(error) = ended {
+        log_failed_handshake(shared, link, error);
+    }
     if shared.options.quiet {
         return;
     }
@@ -255,6 +264,24 @@ fn log_end(shared: &Shared, link: &Link, left: usize, ended: &Ended) {
             |attr| about(link, left, attr),
         ),
     }
+}
+
+fn log_failed_handshake(shared: &Shared, link: &Link, error: &str) {
+    let failed = Error::new(ErrorCode::SSL_HANDSHAKE_FAILED, error);
+    shared.log.info(
+        Component::Network,
+        22988,
+        "Error receiving request from client. Ending connection from remote",
+        |attr| {
+            attr.begin_document("error");
+            attr.append("code", failed.code().0);
+            attr.append("codeName", failed.code_name().as_ref());
+            attr.append("errmsg", failed.message());
+            attr.end();
+            attr.append("remote", link.peer().to_string().as_str());
+            attr.append("connectionId", link.id() as i64);
+        },
+    );
 }
 
 fn about(link: &Link, count: usize, attr: &mut sheaf_bson::DocBuilder) {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use sheaf_bson::Error;
-use sheaf_server::control::Control;
 
 /// The origin of a shutdown request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +55,5 @@ impl Shutdown {
                 None => self.0.wished.wait(&mut wish),
             }
         }
-    }
-}
-
-impl Control for Shutdown {
-    fn request_shutdown(&self) -> Result<(), Error> {
-        self.request(Reason::Command);
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustls::{ClientConnection, StreamOwned};
 use sheaf_bson::{DocBuf, RawDoc};
 use sheaf_wire::request::{op_msg, op_query};
 use sheaf_wire::{Compressor, CompressorSet, Decoder, Flags, HEADER_BYTES, Header, op};
@@ -22,6 +23,7 @@ pub struct Client {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// A reply as received.
@@ -70,6 +72,16 @@ impl Client {
         stream.set_nodelay(true).expect("no delay");
         Client {
             stream: Stream::Tcp(stream),
+            next_id: 0,
+        }
+    }
+
+    /// Uses this stream, after a TLS handshake.
+    pub fn over_tls(stream: TcpStream, connection: ClientConnection) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Client {
+            stream: Stream::Tls(Box::new(StreamOwned::new(connection, stream))),
             next_id: 0,
         }
     }
@@ -146,6 +158,7 @@ impl Client {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes),
             Stream::Unix(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.write_all(bytes),
         }
     }
 
@@ -189,6 +202,7 @@ impl Client {
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read_to_end(&mut rest),
             Stream::Unix(stream) => stream.read_to_end(&mut rest),
+            Stream::Tls(stream) => stream.read_to_end(&mut rest),
         };
         match read {
             Err(e) if e.kind() != io::ErrorKind::ConnectionReset => {
@@ -203,6 +217,7 @@ impl Client {
         let shut = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Write),
         };
         shut.expect("the connection is open");
     }
@@ -211,6 +226,7 @@ impl Client {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.read_exact(into),
             Stream::Unix(stream) => stream.read_exact(into),
+            Stream::Tls(stream) => stream.read_exact(into),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `quiet`          | sends nothing                                         |
 //! | `panic`          | panics                                                |
 //! | `count: n`       | an exhaust stream of n replies                        |
+//! | `whoami`         | the subject of the client's certificate               |
 //! | `await`          | waits until its client is gone, or the server stops   |
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 use sheafd::net::{
     ConnectionHandler, Connections, Endpoint, Link, Listener, NetOptions, Next, Server, Service,
 };
+
+use sheafd::tls::{Tls, TlsOptions};
 
 use super::client::Client;
 
@@ -106,6 +109,14 @@ impl ConnectionHandler for Handler {
                 self.left = count.unwrap_or(0);
                 self.exhaust(request, reply)
             }
+            "whoami" => {
+                let subject = self.link.certificate().map(|c| c.subject.as_str());
+                reply.write(|body| {
+                    body.append("subject", subject.unwrap_or(""));
+                    body.append("ok", 1.0);
+                });
+                Next::Reply
+            }
             "await" => {
                 self.seen.waiting.fetch_add(1, Ordering::SeqCst);
                 let state = self.link.wait(PATIENCE);
@@ -165,6 +176,7 @@ pub struct EchoServer {
     pub connections: Arc<Connections>,
     pub seen: Arc<Seen>,
     pub log: Arc<Log>,
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl EchoServer {
@@ -190,6 +202,31 @@ impl EchoServer {
         connections_max: usize,
         send_limit: Option<Duration>,
     ) -> EchoServer {
+        let options = NetOptions {
+            send_limit,
+            ..NetOptions::default()
+        };
+        EchoServer::start_with(endpoint, connections_max, options)
+    }
+
+    /// Starts on a free port of the loopback address, with TLS.
+    pub fn start_tls(tls: TlsOptions, handshake_limit: Option<Duration>) -> EchoServer {
+        let options = NetOptions {
+            tls: Some(Tls::new(tls).expect("the files can be used")),
+            handshake_limit,
+            ..NetOptions::default()
+        };
+        let address = "127.0.0.1:0".parse().expect("an address");
+        EchoServer::start_with(Endpoint::Tcp(address), 1000, options)
+    }
+
+    /// Starts at this endpoint, with these options and all compressors.
+    pub fn start_with(
+        endpoint: Endpoint,
+        connections_max: usize,
+        options: NetOptions,
+    ) -> EchoServer {
+        let tls = options.tls.clone();
         let listener = Listener::bind(endpoint).expect("we can listen there");
         let endpoint = listener.endpoint().clone();
         let connections = Connections::new(connections_max);
@@ -197,8 +234,7 @@ impl EchoServer {
         let log = Log::in_memory();
         let options = NetOptions {
             compressors: CompressorSet::all(),
-            quiet: false,
-            send_limit,
+            ..options
         };
         let server = Server::start(
             vec![listener],
@@ -213,6 +249,7 @@ impl EchoServer {
             connections,
             seen,
             log,
+            tls,
         }
     }
 
@@ -224,6 +261,14 @@ impl EchoServer {
             }
             Endpoint::Unix { path, .. } => Client::unix(path),
         }
+    }
+
+    /// A new connection to its TCP port, of which it has sent and received nothing.
+    pub fn socket(&self) -> std::net::TcpStream {
+        let Endpoint::Tcp(address) = &self.endpoint else {
+            panic!("not a TCP port");
+        };
+        std::net::TcpStream::connect(address).expect("the server accepts")
     }
 
     /// Stops it.

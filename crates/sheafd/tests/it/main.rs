@@ -5,6 +5,7 @@
 
 mod bombs;
 mod bulk_write;
+mod certificates;
 mod client;
 mod compat;
 mod durable_definitions;
@@ -18,5 +19,8 @@ mod process;
 mod register_histories;
 mod repair;
 mod server;
+mod tls;
+mod tls_handshakes;
+mod tls_server;
 mod wire;
 mod write_commands;

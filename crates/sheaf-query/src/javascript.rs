@@ -102,14 +102,20 @@ pub trait Host: Send + Sync {
     fn operation(&self, db: &str) -> Option<Arc<dyn JavaScript>>;
 }
 
+/// Bytes that the name of a database has at most.
+const DATABASE_NAME_BYTES_MAX: usize = 63;
+
+/// The host that applies to a thread. One value serves all commands of the thread in turn, so that
+/// a command without scripts does not allocate.
+#[derive(Default)]
 struct Current {
-    host: Arc<dyn Host>,
-    db: Box<str>,
+    host: Option<Arc<dyn Host>>,
+    db: String,
     environment: Option<Arc<dyn JavaScript>>,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Current> = RefCell::default();
 }
 
 /// A guard; when dropped, restores the previous host of the thread.
@@ -121,19 +127,30 @@ pub struct Entered {
 /// Sets the host that provides the environment of this thread's operation, until the guard is
 /// dropped.
 pub fn enter(host: Arc<dyn Host>, db: &str) -> Entered {
-    let current = Current {
-        host,
-        db: db.into(),
-        environment: None,
-    };
-    Entered {
-        before: CURRENT.replace(Some(current)),
-    }
+    CURRENT.with_borrow_mut(|current| {
+        let before = (current.host.is_some()).then(|| std::mem::take(current));
+        current.host = Some(host);
+        current.db.clear();
+        current.db.push_str(db);
+        Entered { before }
+    })
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.before.take());
+        let ended = CURRENT.with_borrow_mut(|current| match self.before.take() {
+            Some(before) => {
+                let ended = std::mem::replace(current, before);
+                (ended.host, ended.environment)
+            }
+            None => {
+                // A longer name is none; its memory is not kept.
+                current.db.shrink_to(DATABASE_NAME_BYTES_MAX);
+                (current.host.take(), current.environment.take())
+            }
+        });
+        // Outside the borrow: an environment ends here if no cursor keeps it.
+        drop(ended);
     }
 }
 
@@ -141,9 +158,9 @@ impl Drop for Entered {
 /// JavaScript is switched off.
 pub fn current() -> Option<Arc<dyn JavaScript>> {
     CURRENT.with_borrow_mut(|current| {
-        let current = current.as_mut()?;
+        let host = current.host.as_ref()?;
         if current.environment.is_none() {
-            current.environment = current.host.operation(&current.db);
+            current.environment = host.operation(&current.db);
         }
         current.environment.clone()
     })

@@ -56,7 +56,7 @@ impl Namespace {
         check_database_name(db)?;
         check_collection_name(db, collection)?;
         Ok(Namespace {
-            full: format!("{db}.{collection}").into(),
+            full: joined(db, collection),
             db_len: db.len(),
         })
     }
@@ -139,6 +139,23 @@ impl Namespace {
             )));
         }
         Ok(())
+    }
+}
+
+/// `db.collection`. A name of ordinary length is joined without a second allocation: every command
+/// does this.
+fn joined(db: &str, collection: &str) -> Arc<str> {
+    let len = db.len() + 1 + collection.len();
+    let mut buffer = [0; NAMESPACE_BYTES_MAX];
+    let Some(bytes) = buffer.get_mut(..len) else {
+        return [db, ".", collection].concat().into();
+    };
+    bytes[..db.len()].copy_from_slice(db.as_bytes());
+    bytes[db.len()] = b'.';
+    bytes[db.len() + 1..].copy_from_slice(collection.as_bytes());
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => [db, ".", collection].concat().into(),
     }
 }
 

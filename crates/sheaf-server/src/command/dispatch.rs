@@ -40,10 +40,11 @@ pub fn dispatch(
     let begun = Instant::now();
     let body = request.body;
     let Row { command, run } = look_up(server, request.name)?;
-    let db = database(request)?;
+    let generic = GenericArguments::parse(command.name, body);
+    let db = database(request, &generic)?;
     check_database(command, request.name, db)?;
     check_sequences(command, request)?;
-    let mut generic = GenericArguments::parse(command.name, body)?;
+    let mut generic = generic?;
     check_collection_uuid(command, &generic)?;
     if generic.api.is_strict() {
         api_version::check_strict(command, request.name, body)?;
@@ -131,12 +132,19 @@ fn look_up(server: &Server, name: &str) -> Result<&'static Row, Error> {
     })
 }
 
-fn database<'a>(request: &Request<'a>) -> Result<&'a str, Error> {
-    match (request.db, request.body.get("$db")) {
-        // The legacy handshake names its database in the header.
-        (Some(db), _) => Ok(db),
-        (None, Some(RawValue::String(db))) => Ok(db),
-        (None, _) => Err(Error::new(
+/// The database: from the header in the legacy handshake, otherwise `$db`, which the parser of the
+/// generic arguments has met unless one of them is wrong.
+fn database<'a>(
+    request: &Request<'a>,
+    generic: &Result<GenericArguments<'a>, Error>,
+) -> Result<&'a str, Error> {
+    let met = generic.as_ref().ok().and_then(|generic| generic.db);
+    if let Some(db) = request.db.or(met) {
+        return Ok(db);
+    }
+    match request.body.get("$db") {
+        Some(RawValue::String(db)) => Ok(db),
+        _ => Err(Error::new(
             ErrorCode(40571),
             "OP_MSG requests require a $db argument",
         )),

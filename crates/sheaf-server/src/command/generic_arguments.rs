@@ -14,6 +14,8 @@ use crate::write_concern::WriteConcern;
 /// Arguments that every command accepts; see the manual, "Database Commands".
 #[derive(Default, Clone)]
 pub struct GenericArguments<'a> {
+    /// `$db`, if it is a string.
+    pub db: Option<&'a str>,
     /// `maxTimeMS`.
     pub max_time: Option<Duration>,
     /// `comment`, any type.
@@ -113,6 +115,7 @@ impl<'a> GenericArguments<'a> {
 
     fn take(&mut self, command: &str, element: &RawElement<'a>) -> Result<(), Error> {
         match element.key() {
+            "$db" => self.db = element.value().as_str(),
             "maxTimeMS" => {
                 let ms = fields::max_time_ms(command, element)?;
                 self.max_time = (ms > 0).then(|| Duration::from_millis(ms));

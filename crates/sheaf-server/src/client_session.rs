@@ -148,7 +148,7 @@ fn log_panic(log: &Log, panic: &str, command: &str) {
         "A command failed on a broken invariant; its connection is closed",
         |attr| {
             attr.append("command", command);
-            attr.append("error", panic);
+            attr.append("error", log.client_text(panic));
         },
     );
 }

@@ -140,6 +140,8 @@ parameters! {
     SerializableTransactionsByDefault = "serializableTransactionsByDefault": Type::Bool, 0, true;
     /// Less logging.
     Quiet = "quiet": Type::Bool, 0, true;
+    /// Log lines contain no values that clients sent.
+    RedactClientLogData = "redactClientLogData": Type::Bool, 0, true;
     /// Iterations of new SCRAM-SHA-1 keys.
     ScramIterationCount = "scramIterationCount": int(5000, i32::MAX as i64), 10_000, true;
     /// Iterations of new SCRAM-SHA-256 keys.

@@ -105,6 +105,8 @@ impl Server {
         let kilobytes = self.parameters.int(Parameter::MaxLogSizeKb);
         self.log
             .set_attribute_bytes_max(usize::try_from(kilobytes).unwrap_or(10) * 1024);
+        let redacts = self.parameters.bool(Parameter::RedactClientLogData);
+        self.log.set_redacts(redacts);
         self.jobs.periods_changed();
         Ok(())
     }

@@ -396,7 +396,7 @@ fn log_panics(log: &Arc<Log>) {
             .or(payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("an internal invariant does not hold");
         log.error(Component::Control, events::PANIC, "Panic", |attr| {
-            attr.append("error", message);
+            attr.append("error", log.client_text(message));
             if let Some(place) = panic.location() {
                 attr.append("file", place.file());
                 attr.append("line", i64::from(place.line()));

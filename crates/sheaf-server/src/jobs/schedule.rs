@@ -345,7 +345,7 @@ fn log_panic(log: &Log, job: &str, panic: &str) {
         "A background job failed on a broken invariant and does not run again",
         |attr| {
             attr.append("job", job);
-            attr.append("error", panic);
+            attr.append("error", log.client_text(panic));
         },
     );
 }

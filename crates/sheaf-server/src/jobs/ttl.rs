@@ -42,7 +42,7 @@ fn pass(server: &Server) {
             "Error running TTL job on collection",
             |attr| {
                 attr.append("index", index);
-                attr.append("error", error.message());
+                attr.append("error", server.log.client_text(error.message()));
             },
         );
     };

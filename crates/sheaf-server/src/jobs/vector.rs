@@ -40,7 +40,7 @@ fn pass(server: &Server) -> bool {
             "Could not rebuild a vector index",
             |attr| {
                 attr.append("index", index);
-                attr.append("error", error.message());
+                attr.append("error", server.log.client_text(error.message()));
             },
         );
     };

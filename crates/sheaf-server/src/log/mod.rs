@@ -16,15 +16,18 @@
 mod component;
 pub mod events;
 mod format;
+mod redact;
 mod ring;
 mod sink;
 mod truncate;
 mod verbosity;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -50,6 +53,7 @@ pub struct Log {
     recent: Mutex<Ring>,
     startup_warnings: Mutex<Ring>,
     sink: Sink,
+    redacts: AtomicBool,
 }
 
 /// How a log is set up.
@@ -76,6 +80,7 @@ impl Log {
             recent: Mutex::new(Ring::new(RECENT_LINES)),
             startup_warnings: Mutex::new(Ring::new(STARTUP_WARNINGS)),
             sink: Sink::open(options.destination, options.rotation)?,
+            redacts: AtomicBool::new(false),
         };
         Ok(Arc::new(log))
     }
@@ -88,7 +93,30 @@ impl Log {
             recent: Mutex::new(Ring::new(RECENT_LINES)),
             startup_warnings: Mutex::new(Ring::new(STARTUP_WARNINGS)),
             sink: Sink::none(),
+            redacts: AtomicBool::new(false),
         })
+    }
+
+    /// Replaces values that clients sent in lines that follow (`redactClientLogData`).
+    pub fn set_redacts(&self, redacts: bool) {
+        self.redacts.store(redacts, Ordering::Relaxed);
+    }
+
+    /// A document that a client sent, or that contains such values, as lines may show it.
+    pub fn client_document<'a>(&self, document: &'a DocBuf) -> Cow<'a, DocBuf> {
+        match self.redacts.load(Ordering::Relaxed) {
+            true => Cow::Owned(redact::document(document.as_raw())),
+            false => Cow::Borrowed(document),
+        }
+    }
+
+    /// A text that may contain values that a client sent, such as an error message, as lines may
+    /// show it.
+    pub fn client_text<'a>(&self, text: &'a str) -> &'a str {
+        match self.redacts.load(Ordering::Relaxed) {
+            true => redact::REDACTED,
+            false => text,
+        }
     }
 
     /// Whether a line of this severity and component would be logged. Cheap enough to call once

@@ -8,6 +8,7 @@ use sheaf_query::query_shape;
 use super::finished::Finished;
 use super::shown::shown;
 use crate::command_facts::{CountsAs, Kind};
+use crate::log::Log;
 use crate::op_report::WriteReport;
 
 /// Commands up to this size are shown whole, larger ones truncated.
@@ -16,7 +17,7 @@ const COMMAND_BYTES_MAX: usize = 8 * 1024;
 const PROFILED_COMMAND_BYTES_MAX: usize = 50 * 1024;
 
 /// Attributes of a command's line.
-pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) {
+pub(super) fn command_attributes(finished: &Finished<'_>, log: &Log, out: &mut DocBuilder) {
     let (report, op) = (finished.report, finished.op);
     out.append(
         "type",
@@ -34,14 +35,16 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
         op.comment(),
         COMMAND_BYTES_MAX,
     );
-    out.append("command", command.as_raw());
+    out.append("command", log.client_document(&command).as_raw());
     if let Some(origin) = &report.originating_command {
+        let origin = log.client_document(origin);
         out.append("originatingCommand", origin.as_raw());
     }
     append_query_facts(finished, out);
     append_hashes(finished, None, out);
     if let Some(settings) = &report.query_settings {
-        out.append("querySettings", settings.shown.as_raw());
+        let settings = log.client_document(&settings.shown);
+        out.append("querySettings", settings.as_raw());
     }
     let counts = op.counters().counts();
     for (name, n) in [
@@ -60,7 +63,7 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
     out.append("numYields", 0);
     if let Some(error) = finished.error {
         out.append("ok", 0);
-        out.append("errMsg", error.message());
+        out.append("errMsg", log.client_text(error.message()));
         out.append("errName", &*error.code_name());
         out.append("errCode", error.code().0);
     }
@@ -72,7 +75,12 @@ pub(super) fn command_attributes(finished: &Finished<'_>, out: &mut DocBuilder) 
 }
 
 /// Attributes of one write statement's line.
-pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out: &mut DocBuilder) {
+pub(super) fn write_attributes(
+    finished: &Finished<'_>,
+    write: &WriteReport,
+    log: &Log,
+    out: &mut DocBuilder,
+) {
     out.append("type", write.kind);
     match &write.namespace {
         Some(ns) => out.append("ns", ns.as_str()),
@@ -81,7 +89,7 @@ pub(super) fn write_attributes(finished: &Finished<'_>, write: &WriteReport, out
     append_client(finished, out);
     let comment = finished.op.comment();
     let command = shown(write.statement.as_raw(), &[], comment, COMMAND_BYTES_MAX);
-    out.append("command", command.as_raw());
+    out.append("command", log.client_document(&command).as_raw());
     append_write_facts(write, out);
     out.append("numYields", 0);
     out.append("locks", RawDoc::EMPTY);

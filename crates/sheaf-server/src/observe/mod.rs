@@ -33,7 +33,7 @@ pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler,
             Severity::Debug(1)
         };
         log.line(severity, Component::Command, 51803, "Slow query", |attr| {
-            entry::command_attributes(finished, attr);
+            entry::command_attributes(finished, log, attr);
         });
     }
     let writes_logged = log.enabled(Severity::Debug(1), Component::Write);
@@ -50,7 +50,7 @@ pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler,
                 Severity::Info
             };
             log.line(severity, Component::Write, 51803, "Slow query", |attr| {
-                entry::write_attributes(finished, write, attr);
+                entry::write_attributes(finished, write, log, attr);
             });
         }
     }

@@ -196,8 +196,12 @@ fn javascript() -> Option<Arc<dyn Engine>> {
 }
 
 fn parameters(given: &[Given], options: &Lookup<'_>) -> Vec<(String, String)> {
-    let enabled = options.switch("security.javascriptEnabled");
-    let enabled = enabled.map(|on| ("javascriptEnabled".to_owned(), on.to_string()));
+    let switched = |option, parameter: &str| {
+        let on = options.switch(option)?;
+        Some((parameter.to_owned(), on.to_string()))
+    };
+    let enabled = switched("security.javascriptEnabled", "javascriptEnabled");
+    let redacts = switched("security.redactClientLogData", "redactClientLogData");
     given
         .iter()
         .filter(|g| g.option.key == "setParameter")
@@ -206,6 +210,7 @@ fn parameters(given: &[Given], options: &Lookup<'_>) -> Vec<(String, String)> {
             _ => None,
         })
         .chain(enabled)
+        .chain(redacts)
         .collect()
 }
 

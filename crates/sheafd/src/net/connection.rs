@@ -286,7 +286,8 @@ impl Connection<'_> {
                 attr.append("remote", self.link.peer().to_string().as_str());
                 attr.append("connectionId", self.link.id() as i64);
                 attr.append("codeName", rejection.error.code_name().as_ref());
-                attr.append("error", rejection.error.message());
+                let error = rejection.error.message();
+                attr.append("error", self.log.client_text(error));
             },
         );
         if self.reply.reject(&rejection) {
@@ -371,7 +372,7 @@ fn panicked(log: &Log, panic: &str, command: &str) {
         "A command failed on a broken invariant; its connection is closed",
         |attr| {
             attr.append("command", command);
-            attr.append("error", panic);
+            attr.append("error", log.client_text(panic));
         },
     );
 }

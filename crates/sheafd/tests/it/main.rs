@@ -16,6 +16,7 @@ mod net;
 mod observed;
 mod operations;
 mod process;
+mod redaction;
 mod register_histories;
 mod repair;
 mod server;

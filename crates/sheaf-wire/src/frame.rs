@@ -9,7 +9,7 @@
 //! 48 MB costs nothing until the bytes arrive. Bytes of a rejected frame are dropped as they
 //! arrive, so a bad frame costs neither the connection nor memory.
 
-use crate::header::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES, op};
+use crate::header::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES, op, read_i32};
 use crate::rejection::{Answer, Rejection};
 use crate::{Error, ErrorCode};
 
@@ -21,6 +21,9 @@ const STEP_BYTES: usize = 256 << 10;
 
 /// A buffer larger than this is released once it is empty.
 const RETAINED_BYTES: usize = 1 << 20;
+
+/// Where an OP_COMPRESSED message declares the length of its content.
+const CONTENT_BYTES_AT: usize = HEADER_BYTES + 4;
 
 /// Received bytes of one connection that are not yet consumed as frames.
 #[derive(Default)]
@@ -86,6 +89,34 @@ impl FrameBuffer {
     /// The bytes of the first frame, whose length [`next_frame`](Self::next_frame) returned.
     pub fn frame(&self, length: usize) -> &[u8] {
         &self.bytes[self.start..self.end][..length]
+    }
+
+    /// Bytes that the message in the first frame takes, as its header declares: those of the frame,
+    /// and those of its content if it is compressed. 0 while the header is incomplete. Not checked
+    /// against any limit.
+    pub fn message_bytes(&self) -> usize {
+        let pending = &self.bytes[self.start..self.end];
+        let Some(header) = Header::read(pending) else {
+            return 0;
+        };
+        let of = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
+        let content = match header.op_code {
+            op::COMPRESSED => read_i32(pending, CONTENT_BYTES_AT).map_or(0, of),
+            _ => 0,
+        };
+        of(header.message_length) + content
+    }
+
+    /// Refuses the first frame, whose header is complete, with this error.
+    pub fn refusal(&self, error: Error) -> Rejection {
+        let header = Header::read(&self.bytes[self.start..self.end]);
+        let length = header.map_or(0, |header| header.message_length);
+        Rejection {
+            error,
+            answer: header.as_ref().map(Answer::to),
+            skip: usize::try_from(length).unwrap_or(0),
+            close: false,
+        }
     }
 
     /// Removes the first frame. Panics if fewer than `length` bytes are buffered.

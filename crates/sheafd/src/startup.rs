@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use sheaf_bson::{DocBuilder, Error};
 use sheaf_server::engine;
-use sheaf_server::host::{host_name, threads_limit};
+use sheaf_server::host::{host_name, memory_limit, threads_limit};
 use sheaf_server::log::{self, Component, Log, Severity, events};
 
 use crate::config::{Net, Settings};
 use crate::net::{
-    BindError, Connections, Endpoint, Listener, NetOptions, Server, Service, all_addresses,
-    resolve, unix_socket_path,
+    BindError, Connections, Endpoint, Listener, MessageMemory, NetOptions, Server, Service,
+    all_addresses, resolve, unix_socket_path,
 };
 use crate::process::daemon::Readiness;
 use crate::process::{self, Exit, LockFile, PidFile, Reason, Shutdown};
@@ -29,6 +29,17 @@ use crate::tls::Tls;
 
 /// Time that operations in progress have to finish after a shutdown request.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a large message waits for memory.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Memory that large messages may take together: an eighth of the machine's or the container's, but
+/// enough for four of the largest.
+fn message_bytes_max() -> usize {
+    const LEAST: usize = 4 * sheaf_wire::MAX_MESSAGE_BYTES;
+    let eighth = memory_limit().map_or(0, |bytes| bytes / 8);
+    usize::try_from(eighth).unwrap_or(usize::MAX).max(LEAST)
+}
 
 /// Maximum wait for the last log lines at shutdown.
 const LOG_FLUSH: Duration = Duration::from_secs(2);
@@ -167,6 +178,7 @@ impl Running<'_> {
             send_limit: None,
             tls: program.tls.clone(),
             handshake_limit: None,
+            message_memory: MessageMemory::new(message_bytes_max(), MESSAGE_PATIENCE),
         };
         let connections = Arc::clone(&program.connections);
         let server = match Server::start(listeners, service, connections, options, Arc::clone(log))

@@ -20,6 +20,7 @@ use sheaf_server::log::{Component, Log, events};
 use sheaf_wire::{Decoder, Error, ErrorCode, FrameBuffer, Rejection, ReplyWriter};
 
 use super::link::{Link, poll};
+use super::message_memory::{COUNTED_BYTES_MIN, MessageMemory, Reservation};
 use super::server::{NetOptions, SEND_LIMIT_DEFAULT};
 use super::service::{ConnectionHandler, Next, Service};
 use super::stack::StackPages;
@@ -101,6 +102,8 @@ fn serve_messages(
         decoder: Decoder::new(options.compressors),
         reply: ReplyWriter::new(),
         stack: StackPages::of_this_thread(),
+        memory: &options.message_memory,
+        reserved: None,
     };
     loop {
         if let Err(ended) = connection.step() {
@@ -152,15 +155,41 @@ struct Connection<'l> {
     decoder: Decoder,
     reply: ReplyWriter,
     stack: Option<StackPages>,
+    memory: &'l Arc<MessageMemory>,
+    /// For the large message that is being received or handled.
+    reserved: Option<Reservation>,
 }
 
 impl Connection<'_> {
     /// Reads some bytes, or answers one request.
     fn step(&mut self) -> Result<(), Ended> {
-        match self.frames.next_frame() {
+        let next = self.frames.next_frame().and_then(|length| {
+            self.reserve()?;
+            Ok(length)
+        });
+        match next {
             Ok(None) => self.read(),
             Ok(Some(length)) => self.request(length),
             Err(rejection) => self.refuse(rejection),
+        }
+    }
+
+    /// Reserves the memory of the first frame, before more of it is read or it is decompressed.
+    /// Errors: there is none; the frame is to be skipped.
+    fn reserve(&mut self) -> Result<(), Rejection> {
+        let bytes = self.frames.message_bytes();
+        if bytes <= COUNTED_BYTES_MIN || self.reserved.is_some() {
+            return Ok(());
+        }
+        self.reserved = self.memory.reserve(bytes, || self.link.is_closed());
+        match self.reserved {
+            Some(_) => Ok(()),
+            None => Err(self.frames.refusal(Error::new(
+                ErrorCode::EXCEEDED_MEMORY_LIMIT,
+                format!(
+                    "there is no memory for a message of {bytes} bytes, because large messages of other connections take it; try again, or send smaller batches"
+                ),
+            ))),
         }
     }
 
@@ -205,6 +234,10 @@ impl Connection<'_> {
             Ok(()) => {
                 self.link.counters.active.store(false, Ordering::Relaxed);
                 self.frames.consume(length);
+                if self.reserved.is_some() {
+                    self.decoder.release();
+                    self.reserved = None;
+                }
                 self.reply.release_large();
                 Ok(())
             }
@@ -221,6 +254,7 @@ impl Connection<'_> {
             log,
             handler,
             reply,
+            memory,
             ..
         } = self;
         add(&link.counters.requests, 1);
@@ -252,7 +286,7 @@ impl Connection<'_> {
                     ));
                     if wants_reply {
                         reply.finish();
-                        send_reply(link, stream, reply)?;
+                        send_reply(link, stream, memory, reply)?;
                     }
                     return Err(Ended::Panicked.into());
                 }
@@ -261,7 +295,7 @@ impl Connection<'_> {
             if wants_reply && !nothing {
                 reply.set_more_to_come(next == Next::Exhaust);
                 reply.finish();
-                send_reply(link, stream, reply)?;
+                send_reply(link, stream, memory, reply)?;
             }
             handler.replied();
             match next {
@@ -299,6 +333,7 @@ impl Connection<'_> {
             return Err(Ended::Refused(rejection.error));
         }
         self.frames.reject(&rejection);
+        self.reserved = None;
         Ok(())
     }
 }
@@ -332,7 +367,14 @@ fn send(link: &Link, stream: &mut Stream, bytes: &[u8]) -> Result<(), Ended> {
     Ok(())
 }
 
-fn send_reply(link: &Link, stream: &mut Stream, reply: &ReplyWriter) -> Result<(), Ended> {
+fn send_reply(
+    link: &Link,
+    stream: &mut Stream,
+    memory: &Arc<MessageMemory>,
+    reply: &ReplyWriter,
+) -> Result<(), Ended> {
+    let bytes = reply.bytes().len();
+    let _held = (bytes > COUNTED_BYTES_MIN).then(|| memory.hold(bytes));
     send(link, stream, reply.bytes())?;
     if let Some((compressor, plain)) = reply.compressed() {
         let counters = &link.counters.compression;

@@ -21,6 +21,7 @@ use crate::tls::Tls;
 use super::connection::{self, Ended};
 use super::link::{Link, poll_all, watch};
 use super::listener::Listener;
+use super::message_memory::MessageMemory;
 use super::{Connections, Service};
 
 /// Address space for a connection's stack; only the part in use takes memory. In optimised builds
@@ -49,6 +50,8 @@ pub struct NetOptions {
     pub tls: Option<Arc<Tls>>,
     /// How long a client may take for its TLS handshake; `None` for ten seconds.
     pub handshake_limit: Option<Duration>,
+    /// Memory of large messages.
+    pub message_memory: Arc<MessageMemory>,
 }
 
 /// How long a client may read nothing of a reply. Its thread and the reply are kept for that long.

@@ -20,12 +20,18 @@ use sheaf_server::ClientState;
 use sheaf_server::log::Log;
 use sheaf_wire::{CompressorSet, Message, ReplyWriter};
 use sheafd::net::{
-    ConnectionHandler, Connections, Endpoint, Link, Listener, NetOptions, Next, Server, Service,
+    ConnectionHandler, Connections, Endpoint, Link, Listener, MessageMemory, NetOptions, Next,
+    Server, Service,
 };
 
 use sheafd::tls::{Tls, TlsOptions};
 
 use super::client::Client;
+
+/// Memory of large messages.
+pub const MESSAGE_BYTES_MAX: usize = 100 << 20;
+/// How long a large message waits for memory.
+const MESSAGE_PATIENCE: Duration = Duration::from_millis(300);
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -234,6 +240,7 @@ impl EchoServer {
         let log = Log::in_memory();
         let options = NetOptions {
             compressors: CompressorSet::all(),
+            message_memory: MessageMemory::new(MESSAGE_BYTES_MAX, MESSAGE_PATIENCE),
             ..options
         };
         let server = Server::start(

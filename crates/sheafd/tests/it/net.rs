@@ -461,3 +461,43 @@ fn a_client_that_does_not_read_is_disconnected() {
     let mut reading = server.client();
     assert!(echoed(&reading.ok(&echo(&text))) == text);
 }
+
+/// Large messages of all connections share a limit: one that does not fit is refused, and its
+/// connection goes on.
+#[test]
+fn large_messages_share_a_limit() {
+    let server = EchoServer::start();
+    // Of 40 MB, in four documents.
+    let part = doc! {"s": "x".repeat(10 << 20)};
+    let documents = [("documents", &[part.as_raw(); 4][..])];
+    let whole = op_msg(7, Flags::default(), echo("large").as_raw(), &documents);
+    // Two clients begin messages that they do not end.
+    let mut unfinished: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut unfinished {
+        client.send(&whole[..2 << 20]);
+    }
+    let mut client = server.client();
+    let until_refused = |client: &mut Client, bytes: &[u8]| loop {
+        client.send(bytes);
+        let reply = client.receive();
+        if reply.code() == 146 {
+            break reply;
+        }
+        assert_eq!(reply.body.get("ok").and_then(|v| v.as_f64()), Some(1.0));
+    };
+    until_refused(&mut client, &whole);
+    // A small compressed message with a large content counts as that.
+    let packed = compressed(Compressor::Zstd, &whole);
+    assert!(packed.len() < 1 << 20);
+    until_refused(&mut client, &packed);
+    assert_eq!(echoed(&client.ok(&echo("small"))), "small");
+    drop(unfinished);
+    let reply = loop {
+        client.send(&packed);
+        let reply = client.receive();
+        if reply.code() != 146 {
+            break reply;
+        }
+    };
+    assert_eq!(echoed(&reply.body), "large");
+}

@@ -1,7 +1,7 @@
 //! Inserts, replaces and removes one record with its index entries, in a unit of work.
 
 use bytes::Bytes;
-use sheaf_bson::{Error, RawDoc, RawValue, RecordId, Result};
+use sheaf_bson::{Error, ErrorCode, RawDoc, RawValue, RecordId, Result};
 use sheaf_storage::Prior;
 
 use crate::catalog::clustered::record_id_of_id;
@@ -17,6 +17,8 @@ use crate::write::index_maintenance::Change;
 use crate::write::unit::{Slot, WriteUnitOfWork};
 use crate::{change, write::capped};
 
+/// The `_id` of a clustered collection is too large for a record key.
+const ID_TOO_LARGE: ErrorCode = ErrorCode(5894900);
 /// Maximum size of a record key in a clustered collection, in bytes: entries of other indexes
 /// repeat it.
 const PLACE_BYTES_MAX: usize = 8 << 20;
@@ -99,7 +101,7 @@ impl WriteUnitOfWork {
     /// Locks the key of a new document in a clustered collection and checks that it is free. This
     /// ensures that `_id` is unique.
     ///
-    /// Errors: `DuplicateKey`, `WriteConflict`, `BadValue` for an `_id` that is too large for a
+    /// Errors: `DuplicateKey`, `WriteConflict`, 5894900 for an `_id` that is too large for a
     /// record key.
     fn claim_place(&mut self, op: &OpContext, slot: Slot, doc: RawDoc<'_>) -> Result<RecordId> {
         let collection = self.collection(slot).clone();
@@ -108,11 +110,14 @@ impl WriteUnitOfWork {
         let id = record_id_of_id(value, collator);
         let key = record_key(&id);
         if key.len() > PLACE_BYTES_MAX {
-            return Err(Error::bad_value(format!(
-                "an _id of a clustered collection must not exceed {PLACE_BYTES_MAX} bytes as a \
-                 key, this one has {}",
-                key.len()
-            )));
+            return Err(Error::new(
+                ID_TOO_LARGE,
+                format!(
+                    "an _id of a clustered collection must not exceed {PLACE_BYTES_MAX} bytes as a \
+                     key, this one has {}",
+                    key.len()
+                ),
+            ));
         }
         self.lock(op, collection.table(), &key)?;
         match (

@@ -502,6 +502,17 @@ fn a_collation_orders_records() {
 }
 
 #[test]
+fn a_very_large_id_is_refused() {
+    let t = TestDb::new(
+        crate::support::EngineKind::Memory,
+        sheaf_db::Events::default(),
+    );
+    create(&t, doc! {});
+    let refused = t.insert("c", doc! {"_id": "x".repeat(9 << 20)});
+    assert_eq!(refused.unwrap_err().code().0, 5_894_900);
+}
+
+#[test]
 fn its_index_cannot_be_dropped_or_created() {
     on_every_engine(|t| {
         create(&t, doc! {});

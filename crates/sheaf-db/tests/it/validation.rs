@@ -111,6 +111,30 @@ fn failures_are_logged() {
     assert_eq!(logged[0].1.get("failingDocumentId"), Some(2.into()));
 }
 
+/// With action `warn` a document is stored even if its validator cannot be evaluated.
+#[test]
+fn a_warning_includes_validators_that_fail() {
+    let reasons: Arc<Mutex<Vec<String>>> = Arc::default();
+    let listener = reasons.clone();
+    let events = Events::to(move |event| {
+        if let DbEvent::ValidationFailed { info, .. } = event {
+            listener.lock().push(info.to_string());
+        }
+    });
+    let t = TestDb::new(EngineKind::Memory, events);
+    create(
+        &t,
+        "c",
+        "{validator: {$expr: {$divide: [1, '$a']}}, validationAction: 'warn'}",
+    );
+    t.insert("c", doc! {"_id": 1, "a": 0}).unwrap();
+    let logged = reasons.lock().clone();
+    assert_eq!(logged.len(), 1);
+    assert!(logged[0].contains("divide by zero"), "{logged:?}");
+    coll_mod(&t, "c", "{validationAction: 'error'}").unwrap();
+    assert_eq!(code(t.insert("c", doc! {"_id": 2, "a": 0})), 2);
+}
+
 #[test]
 fn a_validator_survives_a_restart() {
     let mut t = TestDb::new(EngineKind::Redb, Events::default());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use sheaf_bson::fields::wrong_type;
 use sheaf_bson::{
-    Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result,
+    Collator, DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result, doc,
 };
 use sheaf_query::expression::VariableScope;
 use sheaf_query::matcher::{self, MatchExpression, ParseContext};
@@ -279,8 +279,18 @@ impl Validation {
         let Some(validator) = &self.validator else {
             return Ok(Verdict::Passes);
         };
-        if self.level() == ValidationLevel::Off || validator.passes(new)? {
+        if self.level() == ValidationLevel::Off {
             return Ok(Verdict::Passes);
+        }
+        match validator.passes(new) {
+            Ok(true) => return Ok(Verdict::Passes),
+            Ok(false) => {}
+            // A warning lets documents through that the validator cannot be evaluated for, too.
+            Err(error) if self.action() == ValidationAction::Warn => {
+                let details = doc! {"reason": error.message()};
+                return Ok(Verdict::Warned(failing(new, &details)));
+            }
+            Err(error) => return Err(error),
         }
         if self.level() == ValidationLevel::Moderate
             && let Some(old) = old
@@ -288,13 +298,8 @@ impl Validation {
         {
             return Ok(Verdict::Passes);
         }
-        let mut info = DocBuilder::new();
-        if let Some(id) = new.get("_id") {
-            info.append("failingDocumentId", id);
-        }
         let details = failure_details(validator.spec.as_raw(), &validator.context, new)?;
-        info.append_bson("details", &details);
-        let info = info.finish();
+        let info = failing(new, &details);
         if self.action() == ValidationAction::Warn {
             return Ok(Verdict::Warned(info));
         }
@@ -310,4 +315,14 @@ impl Validation {
             logged,
         })
     }
+}
+
+/// `errInfo` of a document that fails validation.
+fn failing(new: RawDoc<'_>, details: &DocBuf) -> DocBuf {
+    let mut info = DocBuilder::new();
+    if let Some(id) = new.get("_id") {
+        info.append("failingDocumentId", id);
+    }
+    info.append_bson("details", details);
+    info.finish()
 }

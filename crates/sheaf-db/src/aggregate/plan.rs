@@ -68,8 +68,20 @@ pub(super) fn plan(
     let Some(projection) = dependencies else {
         return Ok((query, None));
     };
-    // Reading fewer fields can only pay off with an index.
-    if planning::indexes_of(view).len() <= 1 && !prefix_reads_only_id(prefix) {
+    // A blocking sort of all documents holds them: without the fields that no stage reads.
+    let has_indexes = planning::indexes_of(view).len() > 1;
+    if prefix.sort.is_some()
+        && prefix.limit.is_none()
+        && (prefix.distinct.is_none() || !has_indexes)
+        && let Ok(reduced) = spec(Some(&projection))
+    {
+        let solutions = planner::plan(&reduced, &params)?;
+        if solutions.iter().all(|solution| solution.has_blocking_stage) {
+            return Ok((Arc::new(reduced), None));
+        }
+    }
+    // Otherwise reading fewer fields can only pay off with an index.
+    if !has_indexes && !prefix_reads_only_id(prefix) {
         return Ok((query, None));
     }
     if let Some(distinct) = &prefix.distinct

@@ -217,7 +217,7 @@ impl Sort {
             return Err(Error::new(
                 ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
                 format!(
-                    "sorting needs more than {} bytes of memory; pass allowDiskUse: true, add an \
+                    "Sort exceeded memory limit of {} bytes; pass allowDiskUse: true, add an \
                      index that gives the order, or sort fewer documents",
                     self.options.memory_bytes_max
                 ),

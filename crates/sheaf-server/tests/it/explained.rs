@@ -1,6 +1,6 @@
 //! The replies of explain: shapes, plans of writes, the stages of a pipeline.
 
-use sheaf_bson::{DocBuf, RawValue, Value};
+use sheaf_bson::{DocBuf, RawValue, Value, doc};
 use sheaf_server::Session;
 
 use crate::in_process::{code, ok, server};
@@ -224,4 +224,48 @@ fn refused() {
         assert_eq!(code(session, command), expected, "{command}");
     }
     ok(session, "{explain: {find: 'c'}, verbosity: null}");
+}
+
+/// A blocking sort holds the fields that later stages read, also if stages that compute stand
+/// between it and the collection or the stage that names the fields.
+#[test]
+fn a_blocking_sort_holds_the_fields_that_are_read() {
+    let running = server();
+    let session = &mut Session::new(&running.server);
+    let set = doc! {"setParameter": 1, "internalQueryMaxBlockingSortMemoryUsageBytes": 100_000};
+    let reply = session.run("admin", set.as_raw());
+    assert_eq!(reply.get("ok"), Some(RawValue::Double(1.0)), "{reply:?}");
+    let pad = "x".repeat(5000);
+    let docs: Vec<String> = (0..50)
+        .map(|i| format!("{{_id: {i}, k: {}, a: [1, 2], pad: '{pad}'}}", -i))
+        .collect();
+    ok(
+        session,
+        &format!("{{insert: 'c', documents: [{}]}}", docs.join(", ")),
+    );
+    for before in [
+        "{$lookup: {from: 'd', localField: 'k', foreignField: '_id', as: 'q'}}",
+        "{$unwind: '$a'}",
+        "{$addFields: {z: 1}}",
+        "{$match: {k: {$lte: 0}}}",
+    ] {
+        for after in [
+            "{$project: {k: 1}}",
+            "{$group: {_id: '$k'}}",
+            "{$bucketAuto: {groupBy: '$k', buckets: 2}}",
+        ] {
+            let reply = ok(
+                session,
+                &format!(
+                    "{{aggregate: 'c', pipeline: [{before}, {{$sort: {{k: 1}}}}, {after}, {{$limit: 1}}], cursor: {{}}, allowDiskUse: false}}"
+                ),
+            );
+            assert!(
+                at(&reply, "cursor.firstBatch.0").is_some(),
+                "{before} {after}"
+            );
+        }
+    }
+    let whole = "{aggregate: 'c', pipeline: [{$sort: {k: 1}}], cursor: {}, allowDiskUse: false}";
+    assert_eq!(code(session, whole), 292);
 }

@@ -150,6 +150,8 @@ parameters! {
     AuthFailedDelayMs = "authFailedDelayMs": int(0, 5000), 0, false;
     /// The mechanisms that logins may use.
     AuthenticationMechanisms = "authenticationMechanisms": Type::Mechanisms, 3, false;
+    /// Diagnostic data is written to files: it is not, whatever the value.
+    DiagnosticDataCollectionEnabled = "diagnosticDataCollectionEnabled": Type::Bool, 0, true;
     /// Commands for tests: `configureFailPoint`.
     EnableTestCommands = "enableTestCommands": Type::Bool, 0, false;
 }

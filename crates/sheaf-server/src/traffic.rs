@@ -62,14 +62,27 @@ pub struct ConnectionStats {
 /// `serverStatus.network`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
-    /// Bytes received, before decompression.
+    /// Bytes received from sockets, before decompression.
     pub bytes_in: u64,
-    /// Bytes sent.
+    /// Bytes sent to sockets, after compression.
     pub bytes_out: u64,
     /// Requests read, including refused ones.
     pub requests: u64,
     /// By compressor.
     pub compression: CompressionStats,
+}
+
+impl NetworkStats {
+    /// Bytes received and sent as they are without compression.
+    pub fn logical_bytes(&self) -> (u64, u64) {
+        let (mut bytes_in, mut bytes_out) = (self.bytes_in, self.bytes_out);
+        for stats in &self.compression {
+            let (requests, replies) = (stats.decompressed, stats.compressed);
+            bytes_in = (bytes_in + requests.bytes_out).saturating_sub(requests.bytes_in);
+            bytes_out = (bytes_out + replies.bytes_in).saturating_sub(replies.bytes_out);
+        }
+        (bytes_in, bytes_out)
+    }
 }
 
 /// Bytes of messages into and out of one compressor, with their headers.

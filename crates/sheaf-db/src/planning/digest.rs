@@ -101,6 +101,15 @@ impl PlanDigest {
         }
     }
 
+    /// Whether the plan reads the whole collection in the order of its records.
+    pub fn scans_collection(&self) -> bool {
+        match &self.kind {
+            DigestKind::CollectionScan => true,
+            DigestKind::Solution(solution) => planner::scans_collection(&solution.root),
+            _ => false,
+        }
+    }
+
     /// Whether the plan includes a blocking sort.
     pub fn has_sort_stage(&self) -> bool {
         matches!(&self.kind, DigestKind::Solution(s) if s.has_blocking_stage)

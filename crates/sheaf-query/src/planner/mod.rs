@@ -61,7 +61,7 @@ pub use keys_only::{plan_count, plan_distinct};
 pub use plan_builder::index_scan;
 pub use signature::{signature, signatures};
 pub use subplan::{has_subplans, plan_branches};
-pub use summary::plan_summary;
+pub use summary::{plan_summary, scans_collection};
 
 use access::{Access, Enumerator, Intersect};
 use data_access::Finisher;

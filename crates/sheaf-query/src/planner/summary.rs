@@ -19,6 +19,30 @@ pub fn plan_summary(root: &SolutionNode) -> String {
     out
 }
 
+/// Whether a leaf of the plan reads the whole collection in the order of its records.
+pub fn scans_collection(root: &SolutionNode) -> bool {
+    match root {
+        SolutionNode::CollScan { .. } => true,
+        SolutionNode::ClusteredScan(scan) => scan.is_full(),
+        SolutionNode::Eof
+        | SolutionNode::IndexScan(_)
+        | SolutionNode::CountScan(_)
+        | SolutionNode::DistinctScan { .. } => false,
+        SolutionNode::Fetch { child, .. }
+        | SolutionNode::Sort { child, .. }
+        | SolutionNode::Limit { child, .. }
+        | SolutionNode::Skip { child, .. }
+        | SolutionNode::Projection { child, .. }
+        | SolutionNode::Subplan { child }
+        | SolutionNode::ReturnKey { child } => scans_collection(child),
+        SolutionNode::Or { children, .. }
+        | SolutionNode::SortMerge { children, .. }
+        | SolutionNode::AndSorted { children }
+        | SolutionNode::AndHash { children } => children.iter().any(scans_collection),
+        SolutionNode::Lazy(lazy) => scans_collection(lazy.node()),
+    }
+}
+
 /// Appends the names of the leaves, first to last. Returns whether some were omitted.
 fn collect(node: &SolutionNode, out: &mut Vec<String>) -> bool {
     let scan = |stage: &str, scan: &IndexScanNode| {

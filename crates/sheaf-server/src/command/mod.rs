@@ -92,7 +92,7 @@ mod set_feature_compatibility_version;
 mod set_parameter;
 mod set_user_write_block_mode;
 mod shutdown;
-mod stage_facts;
+pub(crate) mod stage_facts;
 mod table;
 mod top;
 mod transaction;

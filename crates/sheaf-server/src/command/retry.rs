@@ -10,11 +10,25 @@ use sheaf_db::session_row::SessionRow;
 
 use super::context::CommandContext;
 use super::transaction::{append_retried, statement_ids};
+use crate::server::Server;
 
 /// Tracks the retryable statements of one command. A no-op if the command has no `txnNumber`.
 pub struct Retry {
     row: Option<(Arc<SessionRow>, Vec<i32>)>,
     retried: RefCell<Vec<i32>>,
+    /// Counts the command, if it is one that may be repeated.
+    server: Option<Arc<Server>>,
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        let statements = self.retried.borrow().len();
+        if statements > 0
+            && let Some(server) = &self.server
+        {
+            server.sessions.counts.retried(statements);
+        }
+    }
 }
 
 /// The stored result of a statement that was executed before.
@@ -29,6 +43,7 @@ impl Retry {
             None => None,
         };
         Ok(Retry {
+            server: row.is_some().then(|| Arc::clone(cx.server)),
             row,
             retried: RefCell::default(),
         })

@@ -34,7 +34,8 @@ const SECTIONS: &[(&str, Append)] = &[
     ("metrics", append_metrics),
     ("network", append_network),
     ("opLatencies", |server, out| {
-        server.metrics.append_latencies(out);
+        let transactions = server.sessions.counts.latency();
+        server.metrics.append_latencies(transactions, out);
     }),
     ("opcounters", |server, out| {
         server.metrics.append_opcounters(out);
@@ -103,6 +104,8 @@ fn append_connections(server: &Server, out: &mut DocBuilder) {
     out.append("totalCreated", stats.total_created as i64);
     out.append("rejected", stats.rejected as i64);
     out.append("active", stats.active as i32);
+    // Each connection has a thread.
+    out.append("threaded", stats.current as i32);
     out.end();
 }
 
@@ -146,8 +149,11 @@ fn append_sessions(server: &Server, out: &mut DocBuilder) {
 fn append_network(server: &Server, out: &mut DocBuilder) {
     let network = server.traffic.network();
     out.begin_document("network");
-    out.append("bytesIn", network.bytes_in as i64);
-    out.append("bytesOut", network.bytes_out as i64);
+    let (logical_in, logical_out) = network.logical_bytes();
+    out.append("bytesIn", logical_in as i64);
+    out.append("bytesOut", logical_out as i64);
+    out.append("physicalBytesIn", network.bytes_in as i64);
+    out.append("physicalBytesOut", network.bytes_out as i64);
     out.append("numRequests", network.requests as i64);
     out.begin_document("compression");
     for (compressor, stats) in Compressor::NEGOTIABLE.iter().zip(network.compression) {
@@ -199,6 +205,8 @@ fn append_metrics(server: &Server, out: &mut DocBuilder) {
     out.begin_document("metrics");
     server.metrics.append_metrics(out);
     append_ttl(&server.ttl, out);
+    sections::get_last_error(out);
+    sections::repl_metrics(server, out);
     let (open, pinned, no_timeout) = server.cursors.open_counts();
     let counts = server.cursors.counts();
     out.begin_document("cursor");

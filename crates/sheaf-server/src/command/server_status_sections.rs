@@ -245,6 +245,74 @@ pub fn transport_security(server: &Server, out: &mut DocBuilder) {
     out.end();
 }
 
+/// `metrics.getLastError`: a write waits for no other member.
+pub fn get_last_error(out: &mut DocBuilder) {
+    out.begin_document("getLastError");
+    out.begin_document("default");
+    out.append("unsatisfiable", 0i64);
+    out.append("wtimeouts", 0i64);
+    out.end();
+    out.begin_document("wtime");
+    out.append("num", 0);
+    out.append("totalMillis", 0);
+    out.end();
+    out.append("wtimeouts", 0i64);
+    out.end();
+}
+
+/// `metrics.repl`, on a member of a set: nothing is fetched from or applied for other members.
+pub fn repl_metrics(server: &Server, out: &mut DocBuilder) {
+    if server.repl.is_none() {
+        return;
+    }
+    const PARTS: &[(&str, &[&str], &[&str])] = &[
+        (
+            "apply",
+            &["attemptsToBecomeSecondary", "batchSize", "ops"],
+            &["batches"],
+        ),
+        (
+            "buffer",
+            &["count", "maxCount", "maxSizeBytes", "sizeBytes"],
+            &[],
+        ),
+        (
+            "network",
+            &[
+                "bytes",
+                "notPrimaryUnacknowledgedWrites",
+                "ops",
+                "readersCreated",
+            ],
+            &["getmores"],
+        ),
+    ];
+    out.begin_document("repl");
+    for (part, counters, timed) in PARTS {
+        out.begin_document(part);
+        for name in *timed {
+            out.begin_document(name);
+            out.append("num", 0);
+            out.append("totalMillis", 0);
+            out.end();
+        }
+        for name in *counters {
+            out.append(name, 0i64);
+        }
+        out.end();
+    }
+    out.end();
+}
+
+/// The engine's counters that are shown in `wiredTiger.cache`. What is in memtables is not yet in
+/// the tree.
+const CACHE: &[(&str, &str)] = &[
+    ("memtableBytes", "tracked dirty bytes in the cache"),
+    ("pagesRead", "pages read into cache"),
+    ("pagesHit", "pages requested from the cache"),
+    ("pagesEvicted", "unmodified pages evicted"),
+];
+
 /// `wiredTiger`: sheaf's own cache and its operations, under the names that dashboards draw.
 pub fn wired_tiger(server: &Server, out: &mut DocBuilder) {
     let stats = server.db.engine().stats();
@@ -257,7 +325,11 @@ pub fn wired_tiger(server: &Server, out: &mut DocBuilder) {
     out.append("maximum bytes configured", max as i64);
     out.append("bytes read into cache", stats.bytes_read as i64);
     out.append("bytes written from cache", stats.bytes_written as i64);
-    out.append("tracked dirty bytes in the cache", 0i64);
+    server.db.engine().report(&mut |name, value| {
+        if let Some((_, shown)) = CACHE.iter().find(|(counter, _)| *counter == name) {
+            out.append(shown, value as i64);
+        }
+    });
     out.end();
     out.begin_document("log");
     out.append("log sync operations", stats.syncs as i64);

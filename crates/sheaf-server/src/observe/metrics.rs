@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use sheaf_bson::DocBuilder;
+use sheaf_bson::{DocBuilder, RawArray};
 use sheaf_db::OpContext;
 
 use super::finished::Finished;
+use super::stage_counters::StageCounters;
 use crate::command_facts::{Command, CountsAs, Kind};
 
 /// Operation counters of serverStatus.
@@ -20,6 +21,10 @@ pub struct Metrics {
     scanned_documents: AtomicU64,
     write_conflicts: AtomicU64,
     scan_and_order: AtomicU64,
+    /// Collection scans; those of cursors that are not tailable.
+    collection_scans: AtomicU64,
+    non_tailable_scans: AtomicU64,
+    stages: StageCounters,
     latencies: [(AtomicU64, AtomicU64); 3],
     user_asserts: AtomicU64,
 }
@@ -43,6 +48,9 @@ impl Metrics {
             scanned_documents: AtomicU64::default(),
             write_conflicts: AtomicU64::default(),
             scan_and_order: AtomicU64::default(),
+            collection_scans: AtomicU64::default(),
+            non_tailable_scans: AtomicU64::default(),
+            stages: StageCounters::default(),
             latencies: Default::default(),
             user_asserts: AtomicU64::default(),
         }
@@ -111,6 +119,13 @@ impl Metrics {
         if report.plan.has_sort_stage() {
             self.scan_and_order.fetch_add(1, Relaxed);
         }
+        if report.plan.scans_collection() {
+            self.collection_scans.fetch_add(1, Relaxed);
+            let tailable = finished.body.get("tailable");
+            if !tailable.is_some_and(|value| value.is_truthy()) {
+                self.non_tailable_scans.fetch_add(1, Relaxed);
+            }
+        }
         let latency = match command.kind {
             Kind::Read => 0,
             Kind::Write => 1,
@@ -122,6 +137,11 @@ impl Metrics {
         self.latencies[latency].1.fetch_add(1, Relaxed);
     }
 
+    /// Counts the stages of a client's pipeline, and those of the pipelines in it.
+    pub fn count_stages(&self, pipeline: RawArray<'_>) {
+        self.stages.count(pipeline);
+    }
+
     /// Appends `opcounters`.
     pub fn append_opcounters(&self, out: &mut DocBuilder) {
         out.begin_document("opcounters");
@@ -131,13 +151,17 @@ impl Metrics {
         out.end();
     }
 
-    /// Appends `opLatencies`.
-    pub fn append_latencies(&self, out: &mut DocBuilder) {
+    /// Appends `opLatencies`; `transactions` are the microseconds and the number of those that have
+    /// ended.
+    pub fn append_latencies(&self, transactions: (u64, u64), out: &mut DocBuilder) {
         out.begin_document("opLatencies");
-        for (name, (latency, ops)) in LATENCIES.iter().zip(&self.latencies) {
+        let counted = self.latencies.iter().map(|(l, n)| (get(l), get(n)));
+        let transactions = (transactions.0 as i64, transactions.1 as i64);
+        let all = counted.chain([transactions]);
+        for (name, (latency, ops)) in LATENCIES.iter().chain(&["transactions"]).zip(all) {
             out.begin_document(name);
-            out.append("latency", get(latency));
-            out.append("ops", get(ops));
+            out.append("latency", latency);
+            out.append("ops", ops);
             out.end();
         }
         out.end();
@@ -157,6 +181,7 @@ impl Metrics {
 
     /// Appends the parts of `metrics` that are counted here.
     pub fn append_metrics(&self, out: &mut DocBuilder) {
+        self.stages.append(out);
         out.begin_document("commands");
         out.append("<UNKNOWN>", get(&self.unknown_commands));
         for (command, total, failed) in &self.commands {
@@ -176,6 +201,10 @@ impl Metrics {
         out.append("writeConflicts", get(&self.write_conflicts));
         out.end();
         out.begin_document("queryExecutor");
+        out.begin_document("collectionScans");
+        out.append("nonTailable", get(&self.non_tailable_scans));
+        out.append("total", get(&self.collection_scans));
+        out.end();
         out.append("scanned", get(&self.scanned_keys));
         out.append("scannedObjects", get(&self.scanned_documents));
         out.end();

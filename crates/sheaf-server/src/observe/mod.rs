@@ -8,6 +8,7 @@ mod finished;
 mod metrics;
 mod profiler;
 mod shown;
+mod stage_counters;
 
 use sheaf_db::collection::usage::{LatencyKind, TopKind};
 

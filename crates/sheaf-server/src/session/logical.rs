@@ -113,6 +113,31 @@ pub struct TransactionCounts {
     started: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
+    /// Microseconds of the transactions that have ended.
+    micros: AtomicU64,
+    retried_commands: AtomicU64,
+    retried_statements: AtomicU64,
+}
+
+impl TransactionCounts {
+    /// Counts a command that found these many of its statements already executed.
+    pub fn retried(&self, statements: usize) {
+        self.retried_commands.fetch_add(1, Relaxed);
+        self.retried_statements
+            .fetch_add(statements as u64, Relaxed);
+    }
+
+    /// Microseconds that the ended transactions took, and their number.
+    pub fn latency(&self) -> (u64, u64) {
+        let ended = self.committed.load(Relaxed) + self.aborted.load(Relaxed);
+        (self.micros.load(Relaxed), ended)
+    }
+
+    fn ended(&self, transaction: &Transaction) {
+        let micros = transaction.begun().elapsed().as_micros();
+        self.micros
+            .fetch_add(micros.try_into().unwrap_or(u64::MAX), Relaxed);
+    }
 }
 
 impl Default for SessionTable {
@@ -280,6 +305,12 @@ impl SessionTable {
         out.append("totalAborted", self.counts.aborted.load(Relaxed) as i64);
         out.append("totalCommitted", self.counts.committed.load(Relaxed) as i64);
         out.append("totalStarted", self.counts.started.load(Relaxed) as i64);
+        for (name, counter) in [
+            ("retriedCommandsCount", &self.counts.retried_commands),
+            ("retriedStatementsCount", &self.counts.retried_statements),
+        ] {
+            out.append(name, counter.load(Relaxed) as i64);
+        }
     }
 
     /// Aborts a session's transaction, even one that a statement is working on. Returns whether
@@ -305,6 +336,7 @@ impl SessionTable {
             return false;
         };
         transaction.abort();
+        self.counts.ended(transaction);
         record.state = TransactionState::Aborted;
         self.open.lock().remove(&session.id);
         self.counts.aborted.fetch_add(1, Relaxed);
@@ -411,6 +443,7 @@ impl SessionTable {
             Ok(()) => {
                 record.state = TransactionState::Committed;
                 self.open.lock().remove(&session.id);
+                self.counts.ended(&transaction);
                 self.counts.committed.fetch_add(1, Relaxed);
                 Ok(())
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheaf_bson::RawValue;
 
-use super::client::{command, script};
+use super::client::{Client, command, script};
 use super::server::Server;
 
 fn admin(text: &str) -> String {
@@ -368,6 +368,28 @@ fn monitoring_finds_its_sections() {
         panic!("no catalogStats");
     };
     assert_eq!(catalog.get("collections"), Some(RawValue::Int32(1)));
+    let at = |path: &str| {
+        let mut value = Some(RawValue::Document(status.as_raw()));
+        for part in path.split('/') {
+            value = value
+                .and_then(|v| v.as_document())
+                .and_then(|doc| doc.get(part));
+        }
+        value.and_then(|v| v.as_f64())
+    };
+    for counter in [
+        "connections/threaded",
+        "metrics/getLastError/wtime/num",
+        "metrics/getLastError/wtimeouts",
+        "metrics/repl/apply/ops",
+        "metrics/repl/buffer/sizeBytes",
+        "metrics/repl/network/bytes",
+        "network/physicalBytesIn",
+        "network/physicalBytesOut",
+        "wiredTiger/cache/bytes currently in the cache",
+    ] {
+        assert!(at(counter).is_some(), "{counter}: {status:?}");
+    }
     let sample = client.ok(&command(&admin("{getDiagnosticData: 1}")));
     let Some(RawValue::Document(data)) = sample.get("data") else {
         panic!("no data");
@@ -377,6 +399,96 @@ fn monitoring_finds_its_sections() {
     for name in ["admin", "config", "local"] {
         assert!(databases.to_string().contains(name), "{databases:?}");
     }
+}
+
+/// A number in `serverStatus`, at a path of names.
+fn status(client: &mut Client, path: &[&str]) -> i64 {
+    let status = client.ok(&command(&admin("{serverStatus: 1}")));
+    let mut value = RawValue::Document(status.as_raw());
+    for part in path {
+        let field = value.as_document().and_then(|doc| doc.get(part));
+        value = field.unwrap_or_else(|| panic!("{path:?}: {status:?}"));
+    }
+    value.as_i64_exact().unwrap()
+}
+
+#[test]
+fn monitoring_counts_what_commands_do() {
+    let server = Server::start_with(&["--replSet", "rs"]);
+    let mut client = server.client();
+    client.ok(&command(&admin("{replSetInitiate: {}}")));
+    let session = "lsid: {id: UUID('00112233-4455-6677-8899-aabbccddeeff')}";
+    client.ok(&command("{insert: 'c', documents: [{_id: 1}]}"));
+    // Each counter, the command that raises it, and by how much.
+    let rows: &[(&[&str], String, i64)] = &[
+        (
+            &["metrics", "queryExecutor", "collectionScans", "total"],
+            "{find: 'c', filter: {a: 1}}".to_owned(),
+            1,
+        ),
+        (
+            &["metrics", "queryExecutor", "collectionScans", "nonTailable"],
+            "{find: 'c', filter: {a: 1}}".to_owned(),
+            1,
+        ),
+        (
+            &["metrics", "queryExecutor", "collectionScans", "total"],
+            "{find: 'c', filter: {_id: 1}}".to_owned(),
+            0,
+        ),
+        (
+            &["metrics", "aggStageCounters", "$match"],
+            "{aggregate: 'c', cursor: {}, pipeline: [{$match: {}}, {$facet: {f: [{$match: {}}]}},
+              {$unionWith: {coll: 'c', pipeline: [{$match: {}}]}}]}"
+                .to_owned(),
+            3,
+        ),
+        (
+            &["transactions", "retriedStatementsCount"],
+            format!(
+                "{{insert: 'c', documents: [{{_id: 2}}, {{_id: 3}}], {session}, txnNumber: {{$numberLong: '1'}}}}"
+            ),
+            0,
+        ),
+        (
+            &["transactions", "retriedStatementsCount"],
+            format!(
+                "{{insert: 'c', documents: [{{_id: 2}}, {{_id: 3}}], {session}, txnNumber: {{$numberLong: '1'}}}}"
+            ),
+            2,
+        ),
+        (
+            &["transactions", "retriedCommandsCount"],
+            format!(
+                "{{insert: 'c', documents: [{{_id: 2}}, {{_id: 3}}], {session}, txnNumber: {{$numberLong: '1'}}}}"
+            ),
+            1,
+        ),
+        (
+            &["opLatencies", "transactions", "ops"],
+            format!(
+                "{{insert: 'c', documents: [{{_id: 4}}], {session}, txnNumber: {{$numberLong: '2'}}, startTransaction: true, autocommit: false}}"
+            ),
+            0,
+        ),
+        (
+            &["opLatencies", "transactions", "ops"],
+            admin(&format!(
+                "{{commitTransaction: 1, {session}, txnNumber: {{$numberLong: '2'}}, autocommit: false}}"
+            )),
+            1,
+        ),
+    ];
+    for (path, text, raised) in rows {
+        let before = status(&mut client, path);
+        client.ok(&command(text));
+        assert_eq!(
+            status(&mut client, path) - before,
+            *raised,
+            "{path:?}: {text}"
+        );
+    }
+    assert!(status(&mut client, &["opLatencies", "transactions", "latency"]) > 0);
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx.arguments())?;
+    cx.server.metrics.count_stages(request.pipeline);
     let target = cx.first()?.value();
     let collectionless = target.is_number();
     if collectionless && target.as_f64() != Some(1.0) {

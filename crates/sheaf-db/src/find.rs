@@ -52,7 +52,8 @@ pub fn find(
     query: Arc<CanonicalQuery>,
     options: &QueryOptions,
 ) -> Result<Find, Error> {
-    let show_record_id = query.show_record_id && query.projection.is_none();
+    // Keys of an index are returned without the id of their record.
+    let show_record_id = query.show_record_id && query.projection.is_none() && !query.return_key;
     if let Some(collection) = &view.collection
         && let Some(key) = planning::express_key(view, collection, &query, options)
     {

@@ -21,12 +21,15 @@ pub enum FailPoint {
     TransactionalWrite,
     /// `maxTimeAlwaysTimeOut`.
     MaxTime,
+    /// `failGetMoreAfterCursorCheckout`.
+    GetMore,
 }
 
-const ALL: [(FailPoint, &str); 3] = [
+const ALL: [(FailPoint, &str); 4] = [
     (FailPoint::Command, "failCommand"),
     (FailPoint::TransactionalWrite, "onPrimaryTransactionalWrite"),
     (FailPoint::MaxTime, "maxTimeAlwaysTimeOut"),
+    (FailPoint::GetMore, "failGetMoreAfterCursorCheckout"),
 ];
 
 /// When a fail point that matches takes effect.
@@ -147,7 +150,7 @@ impl FailPoints {
         let data = state.data.as_raw();
         let is_meant = match point {
             FailPoint::Command => names_command(data, asking),
-            FailPoint::TransactionalWrite | FailPoint::MaxTime => true,
+            FailPoint::TransactionalWrite | FailPoint::MaxTime | FailPoint::GetMore => true,
         };
         if state.mode == Mode::Off || !is_meant || !state.mode.hit() {
             return None;
@@ -188,6 +191,8 @@ pub struct Failure {
     pub write_concern_error: Option<DocBuf>,
     /// Labels of the reply, in place of those that the server would append.
     pub labels: Option<Vec<String>>,
+    /// The command is a write that a driver may send again.
+    pub is_retryable_write: bool,
 }
 
 impl Failure {
@@ -222,6 +227,7 @@ impl Failure {
                 .and_then(|value| value.as_document())
                 .map(|doc| doc.to_buf()),
             labels,
+            is_retryable_write: false,
         }
     }
 }

@@ -38,7 +38,7 @@ impl Db {
             return Err(exists_otherwise(&existing.buckets));
         }
         if let Some(transaction) = op.transaction() {
-            return transaction.with_unit(|unit| unit.create_collection(op, ns, &options));
+            return transaction.with_unit(|unit| unit.create_missing(op, ns, &options));
         }
         let (collection, existed) = self.create_or_get(op, ns, &options, None)?;
         if existed && !collection.options().same(&options) {

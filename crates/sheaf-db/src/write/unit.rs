@@ -345,6 +345,21 @@ impl WriteUnitOfWork {
         Ok(collection)
     }
 
+    /// Creates a collection that does not exist. Within a transaction an equal one is no success,
+    /// unlike outside.
+    /// Errors: `NamespaceExists`.
+    pub(crate) fn create_missing(
+        &mut self,
+        op: &OpContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        if let Some(slot) = self.open(op, ns, Some(Duration::ZERO))? {
+            return Err(exists_otherwise(self.collection(slot)));
+        }
+        self.create_collection(op, ns, options)
+    }
+
     /// Creates indexes on a collection that the unit has created and not written to; returns false
     /// for any other.
     pub(crate) fn create_indexes(&mut self, ns: &Namespace, specs: Vec<IndexSpec>) -> Result<bool> {

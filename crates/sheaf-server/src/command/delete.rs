@@ -82,7 +82,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             n += 1;
             continue;
         }
-        retry.set_current([index]);
+        retry.set_current(cx, [index])?;
         let mut report = DeleteReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         // A statement that fails midway is not counted, although what it deleted is gone.

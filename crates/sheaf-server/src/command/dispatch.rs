@@ -58,7 +58,7 @@ pub fn dispatch(
         server.cluster_parameters.default_max_time(),
     );
     let failure = match server.fail_points.is_any_on() {
-        true => failing::before(server, connection, command, request.name, &generic)?,
+        true => failing::before(server, connection, command, request.name, body, &generic)?,
         false => None,
     };
     let numbered = generic.transaction.check(command, db, body, &generic)?;
@@ -379,9 +379,6 @@ fn run_retryable(
     let row = server
         .sessions
         .begin_retryable(&server.db, &session, &mut record, &cx.op, number)?;
-    if server.fail_points.is_any_on() {
-        failing::transactional_write(cx)?;
-    }
     let origin = session.origin(number);
     cx.op = cx.op.clone().as_session_write(SessionWrite { origin, row });
     session.set_running(Some(cx.op.clone()));

@@ -1,12 +1,13 @@
 //! What fail points do to the commands that they are meant for.
 
 use sheaf_bson::error_code::label;
-use sheaf_bson::{DocBuilder, Error, ErrorCode};
+use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc};
 
 use super::context::CommandContext;
 use super::fields;
 use super::generic_arguments::GenericArguments;
-use crate::command_facts::Command;
+use super::hello;
+use crate::command_facts::{Command, InTransaction};
 use crate::connection::ConnectionState;
 use crate::fail_points::{Asking, FailPoint, Failure, Mode};
 use crate::parameters::Parameter;
@@ -16,6 +17,9 @@ use crate::server::Server;
 const RETRYABLE_CODES: [i32; 13] = [
     6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436,
 ];
+
+/// Codes of a transaction that has no effect: it may be run again, even if its commit fails so.
+const TRANSIENT_CODES: [i32; 5] = [24, 112, 246, 251, 267];
 
 /// Runs `configureFailPoint`.
 ///
@@ -54,9 +58,14 @@ pub fn before(
     connection: &mut ConnectionState,
     command: &Command,
     spelling: &str,
+    body: RawDoc<'_>,
     generic: &GenericArguments<'_>,
 ) -> Result<Option<Failure>, Error> {
-    let app_name = connection.operations.app_name();
+    // The handshake itself is matched by the name that it introduces.
+    let app_name = match hello::application_name(body) {
+        Some(name) if command.name == "hello" => name.to_owned(),
+        _ => connection.operations.app_name(),
+    };
     let asking = Asking {
         spelling,
         name: command.name,
@@ -65,15 +74,13 @@ pub fn before(
     };
     let points = &server.fail_points;
     if generic.max_time.is_some() && points.enter(FailPoint::MaxTime, &asking).is_some() {
-        return Err(Error::new(
-            ErrorCode::MAX_TIME_MS_EXPIRED,
-            "operation exceeded time limit",
-        ));
+        return Err(out_of_time());
     }
     let Some(data) = points.enter(FailPoint::Command, &asking) else {
         return Ok(None);
     };
     let mut failure = Failure::of(data.as_raw());
+    failure.is_retryable_write = is_retryable_write(command, generic);
     if let Some(block) = failure.block {
         std::thread::sleep(block);
     }
@@ -87,6 +94,19 @@ pub fn before(
     }
 }
 
+fn out_of_time() -> Error {
+    let message = "operation exceeded time limit";
+    Error::new(ErrorCode::MAX_TIME_MS_EXPIRED, message)
+}
+
+/// Whether a driver may send the command again: a write with a number outside a transaction, or
+/// the end of a transaction.
+fn is_retryable_write(command: &Command, generic: &GenericArguments<'_>) -> bool {
+    let numbers = &generic.transaction;
+    let ends = command.transaction == InTransaction::End;
+    numbers.number.is_some() && (ends || numbers.autocommit != Some(false))
+}
+
 /// The error with the labels that the server gives it, unless the test gave its own.
 fn labelled(
     error: Error,
@@ -98,14 +118,15 @@ fn labelled(
     if failure.labels.is_some() || numbers.number.is_none() {
         return error;
     }
-    let in_transaction = numbers.autocommit == Some(false);
-    let is_end = command.transaction == crate::command_facts::InTransaction::End;
     let retryable = RETRYABLE_CODES.contains(&error.code().0);
-    let transient = retryable || matches!(error.code().0, 24 | 112 | 246 | 251);
-    match (in_transaction, is_end) {
-        (true, false) if transient => error.with_label(label::TRANSIENT_TRANSACTION),
-        (true, true) | (false, false) if retryable => error.with_label(label::RETRYABLE_WRITE),
-        _ => error,
+    let transient = TRANSIENT_CODES.contains(&error.code().0);
+    let may_send_again = is_retryable_write(command, generic);
+    if retryable && may_send_again {
+        error.with_label(label::RETRYABLE_WRITE)
+    } else if numbers.autocommit == Some(false) && (transient || retryable) {
+        error.with_label(label::TRANSIENT_TRANSACTION)
+    } else {
+        error
     }
 }
 
@@ -120,7 +141,7 @@ pub fn after(failure: &Failure, out: &mut DocBuilder) {
         code.is_some_and(|code| RETRYABLE_CODES.iter().any(|own| i64::from(*own) == code));
     let labels = match &failure.labels {
         Some(labels) => labels.clone(),
-        None if retryable => vec![label::RETRYABLE_WRITE.to_owned()],
+        None if retryable && failure.is_retryable_write => vec![label::RETRYABLE_WRITE.to_owned()],
         None => Vec::new(),
     };
     if !labels.is_empty() {
@@ -132,36 +153,67 @@ pub fn after(failure: &Failure, out: &mut DocBuilder) {
     }
 }
 
-/// Applies `onPrimaryTransactionalWrite` to a retryable write: fails it before it writes, or runs
-/// it and closes the connection.
+/// Applies `onPrimaryTransactionalWrite` to `statements` statements that no earlier try executed:
+/// fails them before they write, or closes the connection after the command.
 ///
 /// Errors: the one that was configured.
-pub fn transactional_write(cx: &mut CommandContext<'_>) -> Result<(), Error> {
-    let asking = Asking {
-        spelling: "",
-        name: cx.command.name,
-        app_name: "",
-        namespace: None,
-    };
-    let point = FailPoint::TransactionalWrite;
-    let Some(data) = cx.server.fail_points.enter(point, &asking) else {
-        return Ok(());
-    };
-    let code = data.get("failBeforeCommitExceptionCode");
-    if let Some(code) = code.and_then(|code| code.as_i64_exact()) {
-        let error = Error::new(
-            ErrorCode(i32::try_from(code).unwrap_or(1)),
-            "Failing write for onPrimaryTransactionalWrite fail point",
-        );
-        let retryable = RETRYABLE_CODES.iter().any(|own| i64::from(*own) == code);
-        return Err(match retryable {
+pub fn transactional_write(cx: &mut CommandContext<'_>, statements: usize) -> Result<(), Error> {
+    for _ in 0..statements {
+        let asking = asking(cx);
+        let point = FailPoint::TransactionalWrite;
+        let Some(data) = cx.server.fail_points.enter(point, &asking) else {
+            continue;
+        };
+        let closes = data.get("closeConnection");
+        cx.connection.drops |= closes.is_none_or(|value| value.is_truthy());
+        let code = data.get("failBeforeCommitExceptionCode");
+        let Some(code) = code.and_then(|code| code.as_i64_exact()) else {
+            continue;
+        };
+        let code = i32::try_from(code).unwrap_or(1);
+        let message = "Failing write for onPrimaryTransactionalWrite fail point";
+        let error = Error::new(ErrorCode(code), message);
+        return Err(match RETRYABLE_CODES.contains(&code) {
             true => error.with_label(label::RETRYABLE_WRITE),
             false => error,
         });
     }
-    // Without `closeConnection: false` the connection is closed after the write.
-    cx.connection.drops = data
-        .get("closeConnection")
-        .is_none_or(|value| value.is_truthy());
     Ok(())
+}
+
+/// Applies `maxTimeAlwaysTimeOut`, if the cursor has a time limit, and
+/// `failGetMoreAfterCursorCheckout` to a getMore that has checked out its cursor.
+///
+/// Errors: the one that was configured.
+pub fn get_more(cx: &mut CommandContext<'_>, is_limited: bool) -> Result<(), Error> {
+    let points = &cx.server.fail_points;
+    if !points.is_any_on() {
+        return Ok(());
+    }
+    let asking = asking(cx);
+    if is_limited && points.enter(FailPoint::MaxTime, &asking).is_some() {
+        return Err(out_of_time());
+    }
+    let Some(data) = points.enter(FailPoint::GetMore, &asking) else {
+        return Ok(());
+    };
+    let failure = Failure::of(data.as_raw());
+    cx.connection.drops |= failure.closes;
+    match failure.error {
+        Some(error) => Err(Error::new(
+            error.code(),
+            "Hit the 'failGetMoreAfterCursorCheckout' failpoint",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What a fail point for commands of any name compares.
+fn asking<'a>(cx: &CommandContext<'a>) -> Asking<'a> {
+    Asking {
+        spelling: "",
+        name: cx.command.name,
+        app_name: "",
+        namespace: None,
+    }
 }

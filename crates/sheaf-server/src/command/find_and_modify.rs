@@ -145,7 +145,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         append_write_concern(cx, out);
         return Ok(());
     }
-    retry.set_current([0]);
+    retry.set_current(cx, [0])?;
     let returned = match change {
         Change::Remove(statement) => {
             let mut report = DeleteReport::default();

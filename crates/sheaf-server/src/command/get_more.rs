@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::OpContext;
 
 use super::batch::{self, Batch};
 use super::context::CommandContext;
-use super::fields;
+use super::{failing, fields};
 use crate::session::cursors::ClientCursor;
 use crate::session::logical::session_id;
 
@@ -15,6 +16,11 @@ const NAME: &str = "getMore";
 
 /// How long a getMore on an `awaitData` cursor waits if the client gives no `maxTimeMS`.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Codes after which a driver may resume a change stream, by the specification of change streams.
+const RESUMABLE_CODES: [i32; 17] = [
+    6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13388, 13435, 13436,
+];
 
 /// Checks that the cursor is read in the session that opened it, or in none if none did.
 fn check_session(cx: &CommandContext<'_>, cursor: &ClientCursor) -> Result<(), Error> {
@@ -172,6 +178,15 @@ fn fill(
     Ok(filled)
 }
 
+/// Marks the error of a change stream that another cursor can resume.
+fn labelled(error: Error, cursor: &ClientCursor) -> Error {
+    let is_change_stream = cursor.source.post_batch_resume_token().is_some();
+    match is_change_stream && RESUMABLE_CODES.contains(&error.code().0) {
+        true => error.with_label(label::RESUMABLE_CHANGE_STREAM),
+        false => error,
+    }
+}
+
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let request = parse(cx)?;
@@ -190,13 +205,18 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let before = cursor.source.counts();
     out.begin_document("cursor");
     out.begin_array("nextBatch");
-    let filled = fill(cursor, &op, request.batch_size, await_time, out);
+    let is_limited = cx.generic.max_time.or(cursor.max_time_left).is_some();
+    let filled = match failing::get_more(cx, is_limited) {
+        Ok(()) => fill(cursor, &op, request.batch_size, await_time, out),
+        Err(error) => Err(error),
+    };
     cursor.source.batch_ended();
     batch::account(cx, &*cursor.source, before);
     // An error closes the cursor: its plan cannot continue.
     let filled = match filled {
         Ok(filled) => filled,
         Err(error) => {
+            let error = labelled(error, cursor);
             cx.connection
                 .deferred_drops
                 .keep_cursor(checked_out.close());

@@ -131,14 +131,22 @@ fn take_client_metadata(cx: &mut CommandContext<'_>, client: RawDoc<'_>) -> Resu
             ),
         ));
     }
-    if let Some(RawValue::Document(application)) = client.get("application")
-        && let Some(name) = application.get("name").and_then(|name| name.as_str())
-    {
+    if let Some(name) = application_name(cx.body) {
         cx.connection.operations.set_app_name(name);
     }
     cx.connection.operations.set_metadata(client.to_buf());
     cx.connection.client_metadata = Some(client.to_buf());
     Ok(())
+}
+
+/// `client.application.name` of a handshake.
+pub fn application_name(body: RawDoc<'_>) -> Option<&str> {
+    let client = body.get("client")?.as_document()?;
+    client
+        .get("application")?
+        .as_document()?
+        .get("name")?
+        .as_str()
 }
 
 /// Waits until the topology changes, `limit` has passed or the client has disconnected. Without a

@@ -36,7 +36,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     // Indexes into `docs` of the documents that an earlier try has not stored.
     let places: Vec<usize> = (0..docs.len()).filter(|at| !retry.is_done(*at)).collect();
     let left: Vec<_> = places.iter().map(|at| docs[*at]).collect();
-    retry.set_current(places.iter().copied());
+    retry.set_current(cx, places.iter().copied())?;
     let mut result = run_docs(cx, &namespace, &left, ordered)?;
     result.inserted += (docs.len() - left.len()) as u64;
     out.append("n", result.inserted as i32);

@@ -9,6 +9,7 @@ use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Value};
 use sheaf_db::session_row::SessionRow;
 
 use super::context::CommandContext;
+use super::failing;
 use super::transaction::{append_retried, statement_ids};
 use crate::server::Server;
 
@@ -69,10 +70,21 @@ impl Retry {
     }
 
     /// Sets the statements that the following writes belong to, by index.
-    pub fn set_current(&self, places: impl IntoIterator<Item = usize>) {
-        if let Some((row, ids)) = &self.row {
-            row.set_current(places.into_iter().map(|at| ids[at]).collect());
+    /// Errors: those that `onPrimaryTransactionalWrite` configures.
+    pub fn set_current(
+        &self,
+        cx: &mut CommandContext<'_>,
+        places: impl IntoIterator<Item = usize>,
+    ) -> Result<(), Error> {
+        let Some((row, ids)) = &self.row else {
+            return Ok(());
+        };
+        let current: Vec<i32> = places.into_iter().map(|at| ids[at]).collect();
+        if cx.server.fail_points.is_any_on() {
+            failing::transactional_write(cx, current.len())?;
         }
+        row.set_current(current);
+        Ok(())
     }
 
     /// Rejects a multi-document statement in a retryable write.

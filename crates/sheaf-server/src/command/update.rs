@@ -178,7 +178,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             }
             continue;
         }
-        retry.set_current([index]);
+        retry.set_current(cx, [index])?;
         let mut report = UpdateReport::default();
         let result = run_one(cx, &namespace, statement, *doc, &mut report);
         let found = report.result.matched + u64::from(report.upserted.is_some());

@@ -122,7 +122,7 @@ fn run_inserts(
     if docs.is_empty() {
         return Ok(());
     }
-    retry.set_current(left.iter().copied());
+    retry.set_current(cx, left.iter().copied())?;
     let mut refused = match insert::run_docs(cx, namespace, &docs, ordered) {
         Ok(result) => result.errors.into_iter().peekable(),
         Err(error) if cx.is_of_transaction(&error) || ends_operation(&error) => return Err(error),
@@ -172,7 +172,9 @@ fn run_one(
     let entry = &request.ops[place];
     let namespace = &request.namespaces[entry.namespace];
     let before = retry.outcome(place);
-    retry.set_current([place]);
+    if before.is_none() {
+        retry.set_current(cx, [place])?;
+    }
     let result = match (&entry.op, before) {
         (Op::Insert(_), _) => return Ok(()),
         (Op::Update(_), Some(outcome)) => {

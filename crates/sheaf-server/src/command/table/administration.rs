@@ -352,7 +352,9 @@ pub(super) static ADMINISTRATION: &[Row] = &[
             kind: Admin,
             database: Database::Admin,
             help: "Makes commands fail, for tests (with enableTestCommands)",
-            compat: Differs("failCommand, onPrimaryTransactionalWrite and maxTimeAlwaysTimeOut"),
+            compat: Differs(
+                "failCommand, onPrimaryTransactionalWrite, maxTimeAlwaysTimeOut and failGetMoreAfterCursorCheckout",
+            ),
             privileges: All(&[(Action::AnyAction, Cluster)]),
             sensitive: &[],
             collection: Nothing,

@@ -320,9 +320,12 @@ fn run_durable(
     handler: Run,
     reply: &mut DocBuilder,
 ) -> Result<(), Error> {
-    handler(cx, reply)?;
+    let result = handler(cx, reply);
     if cx.command.changes_catalog {
+        result.map_err(|error| write_reply::with_write_concern(cx, error))?;
         write_reply::append_write_concern(cx, reply);
+    } else {
+        result?;
     }
     match cx.generic.read_concern.level {
         Some("majority" | "linearizable" | "snapshot") => cx.server.db.sync(),

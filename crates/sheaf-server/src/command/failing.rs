@@ -63,7 +63,7 @@ pub fn before(
 ) -> Result<Option<Failure>, Error> {
     // The handshake itself is matched by the name that it introduces.
     let app_name = match hello::application_name(body) {
-        Some(name) if command.name == "hello" => name.to_owned(),
+        Some(name) if connection.client_metadata.is_none() => name.to_owned(),
         _ => connection.operations.app_name(),
     };
     let asking = Asking {

@@ -141,12 +141,30 @@ pub fn append_write_concern(cx: &CommandContext<'_>, out: &mut DocBuilder) {
     };
     let in_set = cx.server.repl.is_some();
     if let Some(error) = synced.err().or_else(|| concern.never_satisfied(in_set)) {
-        out.begin_document("writeConcernError");
-        out.append("code", error.code().0);
-        out.append("codeName", &*error.code_name());
-        out.append("errmsg", error.message());
-        out.end();
+        append_error(&error, out);
     }
+}
+
+/// The error of a command on the catalog, with `writeConcernError` if its write concern can never
+/// be satisfied: a client learns of it from a command that fails as well.
+pub fn with_write_concern(cx: &CommandContext<'_>, error: Error) -> Error {
+    let in_set = cx.server.repl.is_some();
+    match cx.generic.write_concern.never_satisfied(in_set) {
+        Some(unsatisfied) if error.extra().is_none() => {
+            let mut extra = DocBuilder::new();
+            append_error(&unsatisfied, &mut extra);
+            error.with_extra(extra.finish())
+        }
+        _ => error,
+    }
+}
+
+fn append_error(error: &Error, out: &mut DocBuilder) {
+    out.begin_document("writeConcernError");
+    out.append("code", error.code().0);
+    out.append("codeName", &*error.code_name());
+    out.append("errmsg", error.message());
+    out.end();
 }
 
 /// Measures one write statement.

@@ -577,3 +577,43 @@ fn definitions_are_refused_and_shown_as_mongodb_does() {
     ));
     assert!(listed.to_string().contains("firstBatch: []"), "{listed}");
 }
+
+#[test]
+fn commands_on_the_catalog_of_a_set() {
+    let server = Server::start_with(&["--replSet", "rs"]);
+    let mut client = server.client();
+    let stream =
+        "{aggregate: 'a', pipeline: [{$changeStream: {showExpandedEvents: true}}], cursor: {}}";
+    script(
+        &mut client,
+        &[
+            ("{replSetInitiate: {}, $db: 'admin'}", "{ok: 1.0}"),
+            ("{insert: 'a', documents: [{_id: 1}]}", "{n: 1}"),
+            ("{create: 'b'}", "{ok: 1.0}"),
+            // A command that fails reports a write concern that cannot be satisfied as well.
+            (
+                "{renameCollection: 'test.a', to: 'test.b', writeConcern: {w: 2}, $db: 'admin'}",
+                "{ok: 0.0, code: 48, writeConcernError: {code: 100, codeName: 'UnsatisfiableWriteConcern', errmsg: 'Not enough data-bearing nodes'}}",
+            ),
+            (
+                "{renameCollection: 'test.a', to: 'test.b', $db: 'admin'}",
+                "{ok: 0.0, code: 48, writeConcernError: '(absent)'}",
+            ),
+            (
+                "{drop: 'b', writeConcern: {w: 2}}",
+                "{ok: 1.0, writeConcernError: {code: 100, codeName: 'UnsatisfiableWriteConcern', errmsg: 'Not enough data-bearing nodes'}}",
+            ),
+        ],
+    );
+    // A collMod without options is an event all the same.
+    let reply = client.ok(&command(stream));
+    let id = reply.get("cursor").unwrap().as_document().unwrap();
+    let id = id.get("id").unwrap().as_i64_exact().unwrap();
+    client.ok(&command("{collMod: 'a'}"));
+    let more = format!("{{getMore: NumberLong('{id}'), collection: 'a'}}");
+    let reply = client.ok(&command(&more));
+    let cursor = reply.get("cursor").unwrap().as_document().unwrap();
+    let events = cursor.get("nextBatch").unwrap().as_array().unwrap();
+    let event = events.iter().next().unwrap().as_document().unwrap();
+    assert_eq!(event.get("operationType"), Some(RawValue::String("modify")));
+}

@@ -210,12 +210,12 @@ fn a_handshake_is_matched_by_the_name_it_introduces() {
         &mut client,
         &[
             (
-                "{hello: 1, client: {application: {name: 'b'}}}",
-                "{ok: 1.0}",
-            ),
-            (
                 "{isMaster: 1, client: {application: {name: 'a'}}}",
                 "{code: 91}",
+            ),
+            (
+                "{hello: 1, client: {application: {name: 'b'}}}",
+                "{ok: 1.0}",
             ),
             ("{hello: 1}", "{ok: 1.0}"),
         ],

@@ -368,3 +368,26 @@ fn indexes_and_cursors_of_transactions() {
     let rows: Vec<(&str, &str)> = rows.iter().map(|(text, reply)| (&**text, *reply)).collect();
     script(&mut client, &rows);
 }
+
+#[test]
+fn an_existing_collection_is_not_created_again_within_a_transaction() {
+    let server = Server::start();
+    let mut client = server.client();
+    let create = |n| {
+        let numbers = within(1, n);
+        format!("{{create: 'c', {numbers}, startTransaction: true}}")
+    };
+    let commit = format!("{{commitTransaction: 1, {}, $db: 'admin'}}", within(1, 1));
+    script(
+        &mut client,
+        &[
+            (create(1).as_str(), "{ok: 1.0}"),
+            (commit.as_str(), "{ok: 1.0}"),
+            (
+                create(2).as_str(),
+                "{code: 48, codeName: 'NamespaceExists'}",
+            ),
+            ("{create: 'c'}", "{ok: 1.0}"),
+        ],
+    );
+}

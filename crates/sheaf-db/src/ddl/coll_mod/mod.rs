@@ -229,7 +229,10 @@ impl Db {
         };
         let options = options.with_expiry(collection.options().expire_after_seconds());
         let same_options = options.same(collection.options());
-        if request.dry_run || (same_options && changed_index.is_none()) {
+        // A collMod that names no option changes nothing, and is an entry of the oplog all the same.
+        let is_empty =
+            request.asked.is_empty() && request.index.is_none() && request.expiry.is_none();
+        if request.dry_run || (same_options && changed_index.is_none() && !is_empty) {
             return Ok(result);
         }
         let list = collection
@@ -263,7 +266,7 @@ impl Db {
             changes: &of_options,
             before: &collection,
         };
-        let options = (!same_options).then_some(options);
+        let options = (!same_options || is_empty).then_some(options);
         let ticket = self.observe_ddl(&mut unit, index.into_iter().chain(options))?;
         let change = CatalogChange {
             added: vec![changed],

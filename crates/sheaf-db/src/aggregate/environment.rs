@@ -105,13 +105,6 @@ impl Environment for DbEnvironment<'_> {
         let cursor = cursor.downcast_ref::<Foreign>();
         cursor.map(Foreign::counts).unwrap_or_default()
     }
-
-    fn random(&self) -> u64 {
-        let mut bytes = [0; 8];
-        // Without randomness a sample degrades to the first documents.
-        let _ = getrandom::fill(&mut bytes);
-        u64::from_le_bytes(bytes)
-    }
 }
 
 /// Spills sorted runs to unnamed temporary files.

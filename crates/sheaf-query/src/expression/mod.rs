@@ -79,7 +79,7 @@ pub use field_path::FieldPathExpr;
 pub(crate) use object::Merged;
 pub(crate) use ordered_value::OrderedValue;
 pub use parser::{parse, parse_operand};
-pub use random::random_number;
+pub use random::{random_bits, random_number, seed_random};
 pub use variables::VariableScope;
 
 /// One node of an expression.

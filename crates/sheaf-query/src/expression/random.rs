@@ -2,7 +2,8 @@
 //! `$createObjectId`.
 //!
 //! The random number generator is per thread, seeded from the standard library's random state. It
-//! is good enough for sampling, but not for secrets.
+//! is good enough for sampling, but not for secrets. `$sample`, `$sampleRate` and random cursors
+//! use it as well, so that one seed determines all that a thread draws.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -19,8 +20,13 @@ thread_local! {
     static STATE: Cell<u64> = Cell::new(RandomState::new().build_hasher().finish());
 }
 
+/// Restarts the thread's generator, for tests: what it draws from here on depends only on `seed`.
+pub fn seed_random(seed: u64) {
+    STATE.set(seed);
+}
+
 /// 64 random bits (splitmix64).
-fn next() -> u64 {
+pub fn random_bits() -> u64 {
     let state = STATE.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
     STATE.set(state);
     let mut z = state;
@@ -111,5 +117,21 @@ fn rand<'e>(
 /// A random number in [0, 1).
 pub fn random_number() -> f64 {
     // Use 53 bits, the precision of a double.
-    (next() >> 11) as f64 / (1u64 << 53) as f64
+    (random_bits() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_determines_what_follows() {
+        let drawn = |seed| {
+            seed_random(seed);
+            (random_number(), random_bits(), random_number())
+        };
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
+        assert!((0.0..1.0).contains(&drawn(7).0));
+    }
 }

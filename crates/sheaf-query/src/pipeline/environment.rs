@@ -18,6 +18,7 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
 use super::{BLOCKING_BYTES_MAX, OptimizedPipeline, Pipeline};
+use crate::expression::random_bits;
 use crate::matcher::ParseContext;
 
 /// The environment of a running pipeline. By default, there are no other collections and no disk.
@@ -92,9 +93,9 @@ pub trait Environment {
         ForeignCounts::default()
     }
 
-    /// 64 random bits.
+    /// 64 random bits: those of the generator that `$rand` uses, unless a test needs others.
     fn random(&self) -> u64 {
-        0
+        random_bits()
     }
 }
 

@@ -8,6 +8,7 @@
 //! ```
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::{RawArray, RawDoc, RawElement, RawValue};
 
 /// The fields of an operand, by name.
@@ -86,33 +87,18 @@ impl<'a> Operand<'a> {
 
     /// The error for a required field that is absent.
     pub(super) fn missing(&self, name: &str) -> Error {
-        Error::new(
-            ErrorCode::IDL_FAILED_TO_PARSE,
-            format!(
-                "BSON field '{}.{name}' is missing but a required field",
-                self.path
-            ),
-        )
+        fields::missing_field(format_args!("{}.{name}", self.path))
     }
 }
 
 /// The error for a field of a wrong type.
 pub(super) fn wrong_type(path: &str, name: &str, value: RawValue<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '{path}.{name}' is the wrong type '{}', expected type '{expected}'",
-            value.type_name()
-        ),
-    )
+    fields::wrong_type(format_args!("{path}.{name}"), value, expected)
 }
 
 /// The error for a field that the document must not have.
 pub(super) fn unknown_field(path: &str, name: &str) -> Error {
-    Error::new(
-        ErrorCode::IDL_UNKNOWN_FIELD,
-        format!("BSON field '{path}.{name}' is an unknown field."),
-    )
+    fields::unknown_field(format_args!("{path}.{name}"))
 }
 
 /// The error for a field that is specified twice.

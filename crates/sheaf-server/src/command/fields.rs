@@ -11,14 +11,8 @@ use sheaf_bson::{
 
 /// The error for a field of the wrong type. `expected` lists type names.
 pub fn wrong_type(command: &str, element: &RawElement<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '{command}.{}' is the wrong type '{}', expected type '{expected}'",
-            element.key(),
-            element.value().type_name()
-        ),
-    )
+    let field = format_args!("{command}.{}", element.key());
+    sheaf_bson::fields::wrong_type(field, element.value(), expected)
 }
 
 /// A document.
@@ -150,10 +144,7 @@ pub fn max_time_ms(command: &str, element: &RawElement<'_>) -> Result<u64, Error
 
 /// The error for a missing required field.
 pub fn missing(command: &str, field: &str) -> Error {
-    Error::new(
-        ErrorCode(40414),
-        format!("BSON field '{command}.{field}' is missing but a required field"),
-    )
+    sheaf_bson::fields::missing_field(format_args!("{command}.{field}"))
 }
 
 /// The value of a field that must be given.
@@ -173,8 +164,5 @@ pub fn unknown_field(command: &str, field: &str) -> Error {
             ),
         );
     }
-    Error::new(
-        ErrorCode(40415),
-        format!("BSON field '{command}.{field}' is an unknown field."),
-    )
+    sheaf_bson::fields::unknown_field(format_args!("{command}.{field}"))
 }

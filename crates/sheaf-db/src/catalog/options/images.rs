@@ -1,7 +1,7 @@
 //! `changeStreamPreAndPostImages`: whether the oplog stores the document before each change.
 
-use sheaf_bson::fields::{missing_field, unknown_field};
-use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_bson::fields::{missing_field, unknown_field, wrong_type};
+use sheaf_bson::{DocBuilder, RawDoc, RawValue, Result};
 
 /// Name of the option.
 pub(crate) const NAME: &str = "changeStreamPreAndPostImages";
@@ -10,13 +10,7 @@ pub(crate) const NAME: &str = "changeStreamPreAndPostImages";
 /// Errors: `TypeMismatch`, `IDLUnknownField`, `IDLFailedToParse`.
 pub(crate) fn parse(value: RawValue<'_>) -> Result<bool> {
     let RawValue::Document(spec) = value else {
-        return Err(Error::new(
-            ErrorCode::TYPE_MISMATCH,
-            format!(
-                "BSON field '{NAME}' is the wrong type '{}', expected type 'object'",
-                value.type_name()
-            ),
-        ));
+        return Err(wrong_type(NAME, value, "object"));
     };
     enabled(spec)
 }
@@ -28,13 +22,7 @@ fn enabled(spec: RawDoc<'_>) -> Result<bool> {
             ("enabled", RawValue::Boolean(value)) => enabled = Some(value),
             ("enabled", RawValue::Null | RawValue::Undefined) => {}
             ("enabled", value) => {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "BSON field '{NAME}.enabled' is the wrong type '{}', expected type 'bool'",
-                        value.type_name()
-                    ),
-                ));
+                return Err(wrong_type(format_args!("{NAME}.enabled"), value, "bool"));
             }
             (other, _) => {
                 return Err(unknown_field(format_args!("{NAME}.{other}")));

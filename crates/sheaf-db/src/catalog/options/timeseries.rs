@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sheaf_bson::fields::wrong_type;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 use sheaf_query::timeseries::TimeseriesOptions;
 
@@ -24,13 +25,7 @@ const ALLOWED: &[&str] = &[
 pub(super) fn parse(value: RawValue<'_>) -> Result<Arc<TimeseriesOptions>> {
     match value {
         RawValue::Document(spec) => TimeseriesOptions::parse(spec).map(Arc::new),
-        value => Err(Error::new(
-            ErrorCode::TYPE_MISMATCH,
-            format!(
-                "BSON field '{NAME}' is the wrong type '{}', expected type 'object'",
-                value.type_name()
-            ),
-        )),
+        value => Err(wrong_type(NAME, value, "object")),
     }
 }
 

@@ -99,6 +99,11 @@ impl World {
 }
 
 impl Environment for World {
+    /// A sample is the first documents, however many numbers other stages draw.
+    fn random(&self) -> u64 {
+        0
+    }
+
     fn check_interrupt(&self) -> Result<()> {
         Ok(())
     }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::json::shell;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{
@@ -132,28 +133,20 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             }
             ("range", RawValue::Document(doc)) => range = Some(doc),
             (name @ ("field" | "partitionByFields" | "range"), other) => {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "BSON field '{NAME}.{name}' is the wrong type '{}'",
-                        other.type_name()
-                    ),
-                ));
+                let expected = match name {
+                    "field" => "string",
+                    "partitionByFields" => "array",
+                    _ => "object",
+                };
+                let field = format_args!("{NAME}.{name}");
+                return Err(fields::wrong_type(field, other, expected));
             }
             (other, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '{NAME}.{other}' is an unknown field."),
-                ));
+                return Err(fields::unknown_field(format_args!("{NAME}.{other}")));
             }
         }
     }
-    let missing = |name: &str| {
-        Error::new(
-            ErrorCode(40414),
-            format!("BSON field '{NAME}.{name}' is missing but a required field"),
-        )
-    };
+    let missing = |name: &str| fields::missing_field(format_args!("{NAME}.{name}"));
     let field = field.ok_or_else(|| missing("field"))?;
     let range = range.ok_or_else(|| missing("range"))?;
     let path = path_of(field, scope)?;

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::json::shell;
 use sheaf_bson::{DocBuilder, RawValue, Value, doc};
 
@@ -45,31 +46,25 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             ("partitionBy", value @ (RawValue::String(_) | RawValue::Document(_))) => {
                 by = Some(value);
             }
-            ("partitionByFields", RawValue::Array(fields)) => by_fields = Some(fields),
+            ("partitionByFields", RawValue::Array(names)) => by_fields = Some(names),
             ("sortBy", RawValue::Document(doc)) => sort_by = Some(doc),
             ("output", RawValue::Document(doc)) => output = Some(doc),
             (name @ ("partitionBy" | "partitionByFields" | "sortBy" | "output"), other) => {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "BSON field '$fill.{name}' is the wrong type '{}'",
-                        other.type_name()
-                    ),
-                ));
+                let expected = match name {
+                    "partitionBy" => "[string, object]",
+                    "partitionByFields" => "array",
+                    _ => "object",
+                };
+                let field = format_args!("$fill.{name}");
+                return Err(fields::wrong_type(field, other, expected));
             }
             (other, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '$fill.{other}' is an unknown field."),
-                ));
+                return Err(fields::unknown_field(format_args!("$fill.{other}")));
             }
         }
     }
     let Some(output) = output else {
-        return Err(Error::new(
-            ErrorCode(40414),
-            "BSON field '$fill.output' is missing but a required field",
-        ));
+        return Err(fields::missing_field("$fill.output"));
     };
     let by: Option<Value> = match (by, by_fields) {
         (Some(_), Some(_)) => {

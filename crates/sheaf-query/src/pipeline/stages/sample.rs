@@ -213,31 +213,16 @@ impl StageExec for Sampler {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::collections::BTreeSet;
 
     use super::*;
-
-    struct Seeded(Cell<u64>);
-
-    impl Environment for Seeded {
-        fn check_interrupt(&self) -> Result<()> {
-            Ok(())
-        }
-
-        fn random(&self) -> u64 {
-            let mut x = self.0.get();
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            self.0.set(x);
-            x
-        }
-    }
+    use crate::expression::seed_random;
+    use crate::pipeline::environment::Isolated;
 
     #[test]
     fn every_document_is_as_likely() {
-        let env = Seeded(Cell::new(42));
+        seed_random(42);
+        let env = Isolated;
         let mut chosen = [0; 10];
         for _ in 0..3000 {
             let mut exec = Sample { size: 3 }.start();

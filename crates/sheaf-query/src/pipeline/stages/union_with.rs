@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::{DocBuf, DocBuilder, RawArray, RawDoc, RawValue, Value};
 
 use crate::matcher::Dependencies;
@@ -40,19 +41,10 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                     ("coll", value) => from = Some(collection_name(NAME, "coll", value)?),
                     ("pipeline", RawValue::Array(array)) => stages = array,
                     ("pipeline", other) => {
-                        return Err(Error::new(
-                            ErrorCode::TYPE_MISMATCH,
-                            format!(
-                                "BSON field '$unionWith.pipeline' is the wrong type '{}', expected type 'array'",
-                                other.type_name()
-                            ),
-                        ));
+                        return Err(fields::wrong_type("$unionWith.pipeline", other, "array"));
                     }
                     (other, _) => {
-                        return Err(Error::new(
-                            ErrorCode::IDL_UNKNOWN_FIELD,
-                            format!("BSON field '$unionWith.{other}' is an unknown field."),
-                        ));
+                        return Err(fields::unknown_field(format_args!("$unionWith.{other}")));
                     }
                 }
             }

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::path::FieldPath;
 use sheaf_bson::{DocBuf, RawElement, RawValue, Value};
 
@@ -122,10 +123,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 ));
             }
             other => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '{NAME}.{other}' is an unknown field."),
-                ));
+                return Err(fields::unknown_field(format_args!("{NAME}.{other}")));
             }
         }
     }
@@ -267,19 +265,10 @@ fn positive(element: &RawElement<'_>) -> Result<i64> {
 }
 
 fn wrong_type(element: &RawElement<'_>, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TYPE_MISMATCH,
-        format!(
-            "BSON field '{NAME}.{}' is the wrong type '{}', expected type '{expected}'",
-            element.key(),
-            element.value().type_name()
-        ),
-    )
+    let field = format_args!("{NAME}.{}", element.key());
+    fields::wrong_type(field, element.value(), expected)
 }
 
 fn missing(option: &str) -> Error {
-    Error::new(
-        ErrorCode(40414),
-        format!("BSON field '{NAME}.{option}' is missing but a required field"),
-    )
+    fields::missing_field(format_args!("{NAME}.{option}"))
 }

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
+use sheaf_bson::fields;
 use sheaf_bson::keystring::{Directions, KeyStringBuilder};
 use sheaf_bson::{Collator, DocBuf, DocBuilder, RawDoc, RawValue, Value, doc};
 
@@ -98,27 +99,16 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             ("sortBy", RawValue::Document(doc)) => sort_by = Some(doc),
             ("output", RawValue::Document(doc)) => output = Some(doc),
             (name @ ("sortBy" | "output"), other) => {
-                return Err(Error::new(
-                    ErrorCode::TYPE_MISMATCH,
-                    format!(
-                        "BSON field '{NAME}.{name}' is the wrong type '{}', expected type 'object'",
-                        other.type_name()
-                    ),
-                ));
+                let field = format_args!("{NAME}.{name}");
+                return Err(fields::wrong_type(field, other, "object"));
             }
             (other, _) => {
-                return Err(Error::new(
-                    ErrorCode::IDL_UNKNOWN_FIELD,
-                    format!("BSON field '{NAME}.{other}' is an unknown field."),
-                ));
+                return Err(fields::unknown_field(format_args!("{NAME}.{other}")));
             }
         }
     }
     let Some(output) = output else {
-        return Err(Error::new(
-            ErrorCode(40414),
-            format!("BSON field '{NAME}.output' is missing but a required field"),
-        ));
+        return Err(fields::missing_field(format_args!("{NAME}.output")));
     };
     stages(spec.to_buf(), partition_by, sort_by, output, context).map(ParsedStage::Stages)
 }

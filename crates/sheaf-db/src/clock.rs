@@ -4,7 +4,7 @@
 //!   commit ── tick ──> last issued ─┐                      ┌── operationTime: the newest readable commit
 //!   $clusterTime of a client ───────┴── the cluster time ──┴── every later tick is greater
 //!                                            │ periodically passes the ceiling
-//!                                            └──> row "t" of the catalog, some seconds ahead
+//!                                            └──> row "t" of the catalog, seconds ahead of the wall clock
 //! ```
 //!
 //! A time is seconds since 1970 and a count within the second. A commit's time implies causality: a

@@ -14,11 +14,15 @@ use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 
-/// Seconds by which the stored ceiling is ahead of the time.
+/// Seconds by which the stored ceiling is ahead of the wall clock.
 const AHEAD_SECONDS: u64 = 20;
 
 /// Distance from the ceiling at which it is raised.
 const NEAR: u64 = 10 << 32;
+
+/// Ticks by which the ceiling is raised while it is ahead of the wall clock anyway, as after a
+/// crash: so repeated crashes do not push the time further and further ahead.
+const TICKS_AHEAD: u64 = 1 << 24;
 
 impl Db {
     /// A timestamp greater than any issued before, for values in documents. Commits use
@@ -49,11 +53,12 @@ impl Db {
     pub(crate) fn renew_ceiling(&self) {
         let clock = self.clock();
         let now = u64::from((clock.seconds)()) << 32;
-        let last = clock.last.load(Ordering::Relaxed).max(now);
-        if last + NEAR > clock.ceiling.load(Ordering::Acquire)
+        let last = clock.last.load(Ordering::Relaxed);
+        let soon = (now + NEAR).max(last + TICKS_AHEAD / 2);
+        if soon > clock.ceiling.load(Ordering::Acquire)
             && let Some(one) = clock.raising.try_lock()
         {
-            self.raise_ceiling(last + NEAR, one);
+            self.raise_ceiling(soon, one);
         }
     }
 
@@ -134,11 +139,13 @@ impl Db {
     /// same error.
     #[cold]
     fn raise_ceiling(&self, time: u64, _one: MutexGuard<'_, ()>) {
-        let ceiling = &self.clock().ceiling;
+        let clock = self.clock();
+        let ceiling = &clock.ceiling;
         if time <= ceiling.load(Ordering::Acquire) {
             return;
         }
-        let raised = ((time >> 32) + AHEAD_SECONDS) << 32;
+        let by_wall = (u64::from((clock.seconds)()) + AHEAD_SECONDS) << 32;
+        let raised = by_wall.max(time + TICKS_AHEAD);
         if self.store_ceiling(raised).is_ok() {
             ceiling.store(raised, Ordering::Release);
         }

@@ -109,4 +109,20 @@ fn the_clock() {
     assert_eq!(db.operation_time(), at(logged.time + 5, 0));
     let db = open(&engine);
     assert!(db.operation_time() >= logged);
+    crashes_do_not_add_up();
+}
+
+/// However often the process dies, the time stays within seconds of the machine's clock.
+fn crashes_do_not_add_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open_engine(EngineKind::Sheaf, folder.path());
+    SECONDS.store(5000, Ordering::SeqCst);
+    let mut last = Timestamp::default();
+    for id in 0..30 {
+        let db = open(&engine);
+        let time = insert(&db, id);
+        assert!(time > last);
+        last = time;
+    }
+    assert!(last.time <= 5030, "{last:?}");
 }

@@ -12,6 +12,9 @@ use sheaf_query::matcher::{MatchExpression, ParseContext, parse};
 
 use crate::index::definition::cannot_create;
 
+/// Levels of `$and` and `$or` in a filter.
+const LEVELS_MAX: usize = 4;
+
 /// A partial index's filter, and the fields it reads.
 #[derive(Debug, Clone)]
 pub struct PartialFilter {
@@ -35,7 +38,7 @@ impl PartialFilter {
         };
         let parsed = parse(filter, &context)
             .map_err(|e| e.with_context("unsupported expression in partial index"))?;
-        check(&parsed)?;
+        check(&parsed, 0)?;
         let mut reads = Vec::new();
         for path in &parsed.dependencies().paths {
             reads.push(FieldPath::parse_lenient(path).map_err(|e| cannot_create(e.message()))?);
@@ -74,11 +77,18 @@ fn has_expr(filter: RawDoc<'_>) -> bool {
     })
 }
 
-fn check(expression: &MatchExpression) -> Result<()> {
+/// Errors: `CannotCreateIndex` for an operator that index filters do not support, or below
+/// [`LEVELS_MAX`] levels of `$and` and `$or`.
+fn check(expression: &MatchExpression, level: usize) -> Result<()> {
+    if level > LEVELS_MAX {
+        return Err(cannot_create(format!(
+            "the filter of a partial index may have {LEVELS_MAX} levels of $and and $or"
+        )));
+    }
     match expression {
-        MatchExpression::And(children) | MatchExpression::Or(children) => {
-            children.iter().try_for_each(check)
-        }
+        MatchExpression::And(children) | MatchExpression::Or(children) => children
+            .iter()
+            .try_for_each(|child| check(child, level + 1)),
         MatchExpression::Comparison(_)
         | MatchExpression::Exists { .. }
         | MatchExpression::Type { .. } => Ok(()),
@@ -96,6 +106,18 @@ fn check(expression: &MatchExpression) -> Result<()> {
 mod tests {
     use super::*;
     use sheaf_bson::doc;
+
+    #[test]
+    fn a_filter_has_few_levels() {
+        let nested = |levels: usize| {
+            (0..levels).fold(doc! {"a": 1}, |inner, _| {
+                doc! {"$or": [inner, doc! {"b": 1}]}
+            })
+        };
+        assert!(PartialFilter::parse(nested(4).as_raw(), None).is_ok());
+        let refused = PartialFilter::parse(nested(5).as_raw(), None).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::CANNOT_CREATE_INDEX);
+    }
 
     #[test]
     fn which_filters_an_index_can_have() {

@@ -113,6 +113,13 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     stages(spec.to_buf(), partition_by, sort_by, output, context).map(ParsedStage::Stages)
 }
 
+fn array_partition() -> Error {
+    Error::new(
+        ErrorCode::TYPE_MISMATCH,
+        "An expression used to partition cannot evaluate to value of type array",
+    )
+}
+
 /// The stages of a `$setWindowFields` with this partition, order and output.
 pub(super) fn stages(
     spec: DocBuf,
@@ -153,7 +160,14 @@ pub(super) fn stages(
     let place = Arc::new(placement(&names, scope)?);
     let partition = match partition_by {
         None => None,
-        Some(value) => Some(parse_expression(value, scope)?).filter(|e| e.as_constant().is_none()),
+        Some(value) => {
+            let expression = parse_expression(value, scope)?;
+            match expression.as_constant() {
+                Some(Some(RawValue::Array(_))) => return Err(array_partition()),
+                Some(_) => None,
+                None => Some(expression),
+            }
+        }
     };
     let mut stages = Vec::new();
     let mut sorted = DocBuilder::new();
@@ -358,10 +372,7 @@ impl Running {
             let value = partition.evaluate_on(doc)?;
             match value.as_raw() {
                 Some(RawValue::Array(_)) => {
-                    return Err(Error::new(
-                        ErrorCode::TYPE_MISMATCH,
-                        "An expression used to partition cannot evaluate to value of type array",
-                    ));
+                    return Err(array_partition());
                 }
                 found => {
                     let found = found.unwrap_or(RawValue::Null);

@@ -68,6 +68,7 @@ impl Server {
             users,
             cluster_parameters,
             query_settings,
+            query_stats: Arc::default(),
             feature_compatibility,
             write_gate,
             fail_points: FailPoints::default(),

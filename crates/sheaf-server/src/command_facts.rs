@@ -356,6 +356,8 @@ actions! {
     PlanCacheRead = "planCacheRead";
     PlanCacheWrite = "planCacheWrite";
     QuerySettings = "querySettings";
+    QueryStatsRead = "queryStatsRead";
+    QueryStatsReadTransformed = "queryStatsReadTransformed";
     ReIndex = "reIndex";
     Remove = "remove";
     RenameCollectionSameDb = "renameCollectionSameDB";

@@ -35,6 +35,7 @@ pub mod op_report;
 pub mod open;
 pub mod parameters;
 mod query_settings;
+mod query_stats;
 pub mod repl;
 pub mod rw_concern_defaults;
 pub mod server;

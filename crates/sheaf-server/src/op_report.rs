@@ -7,6 +7,8 @@ use sheaf_bson::DocBuf;
 use sheaf_db::planning::QuerySettings;
 use sheaf_db::{Namespace, PlanDigest};
 
+use crate::query_stats::Recording;
+
 /// Facts of an operation that only its handler knows, for the slow-operation line, the profiler and
 /// the metrics. Counters are in the [`sheaf_db::OpContext`].
 #[derive(Debug, Default, Clone)]
@@ -17,6 +19,8 @@ pub struct OpReport {
     pub plan: PlanDigest,
     /// The settings of the command's shape.
     pub query_settings: Option<Arc<QuerySettings>>,
+    /// Records the query's work, if `$queryStats` counts it.
+    pub query_stats: Option<Arc<Recording>>,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// The cursor opened or continued.

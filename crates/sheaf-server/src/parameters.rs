@@ -99,6 +99,10 @@ parameters! {
     CacheMaxEntriesPerCollection = "internalQueryCacheMaxEntriesPerCollection": int(0, i64::MAX), CachePolicy::DEFAULT.entries_max, true;
     /// Maximum bytes of trial details in all plan caches together.
     CacheMaxSizeBytesBeforeStripDebugInfo = "internalQueryCacheMaxSizeBytesBeforeStripDebugInfo": int(0, i64::MAX), CachePolicy::DEFAULT.trial_bytes_max, true;
+    /// Maximum number of queries that `$queryStats` counts in a second; 0: none, -1: no limit.
+    QueryStatsRateLimit = "internalQueryStatsRateLimit": int(-1, i32::MAX as i64), 0, true;
+    /// Maximum memory of what `$queryStats` shows.
+    QueryStatsCacheSize = "internalQueryStatsCacheSize": Type::Memory, -1.0, true;
     /// Maximum memory of all plan caches together.
     PlanCacheSize = "planCacheSize": Type::Memory, -5.0, true;
     /// Factor by which an inactive entry's works grow after a more expensive trial.
@@ -291,9 +295,10 @@ impl Parameters {
         };
     }
 
-    fn plan_cache_bytes(&self) -> u64 {
+    /// Bytes of a parameter that is a size or a percentage of the memory.
+    pub fn memory_bytes(&self, parameter: Parameter) -> u64 {
         static MEMORY: OnceLock<u64> = OnceLock::new();
-        match self.double(Parameter::PlanCacheSize) {
+        match self.double(parameter) {
             percent if percent < 0.0 => {
                 let memory = *MEMORY.get_or_init(|| memory_limit().unwrap_or(1 << 30));
                 (memory as f64 * -percent / 100.0) as u64
@@ -330,7 +335,7 @@ impl Parameters {
                 trial_bytes_max: self
                     .int(Parameter::CacheMaxSizeBytesBeforeStripDebugInfo)
                     .unsigned_abs(),
-                bytes_max: self.plan_cache_bytes(),
+                bytes_max: self.memory_bytes(Parameter::PlanCacheSize),
                 works_growth: self.double(Parameter::CacheWorksGrowthCoefficient),
                 eviction_ratio: self.double(Parameter::CacheEvictionRatio),
             },
@@ -459,7 +464,7 @@ mod tests {
         );
         let size = |text: &str| {
             let set = parameters.set("planCacheSize", text.into(), false, None);
-            set.map(|()| parameters.plan_cache_bytes())
+            set.map(|()| parameters.memory_bytes(Parameter::PlanCacheSize))
         };
         assert_eq!(size("200MB").unwrap(), 200 << 20);
         assert_eq!(size("1.5GB").unwrap(), 3 << 29);

@@ -21,6 +21,7 @@ use crate::log::{Component, Log, events};
 use crate::observe::{Metrics, Profiler};
 use crate::parameters::{Parameter, Parameters};
 use crate::query_settings::QuerySettingsTable;
+use crate::query_stats::QueryStats;
 use crate::repl::ReplicaSet;
 use crate::rw_concern_defaults::RwConcernDefaults;
 use crate::session::cursors::CursorTable;
@@ -50,6 +51,8 @@ pub struct Server {
     pub cluster_parameters: ClusterParameters,
     /// Settings of query shapes.
     pub query_settings: QuerySettingsTable,
+    /// Statistics of queries by shape.
+    pub query_stats: Arc<QueryStats>,
     /// The feature compatibility version.
     pub feature_compatibility: FeatureCompatibility,
     /// Fail points of tests.

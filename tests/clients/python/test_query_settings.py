@@ -1,6 +1,11 @@
-"""Query settings: set, listed, applied and removed through the driver."""
+"""Query settings, set, listed, applied and removed through the driver; statistics of queries."""
+
+import base64
+import hashlib
+import hmac
 
 import pytest
+from bson import Binary
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 from refusal import refused
@@ -66,3 +71,34 @@ def test_not_on_a_server_without_a_replica_set(client):
     with refused(OperationFailure, 20):
         client.admin.command("setQuerySettings", query, settings={"reject": True})
     assert listed(client) == []
+
+
+def test_query_stats(client, coll):
+    admin = client.admin
+    admin.command("setParameter", 1, internalQueryStatsRateLimit=-1)
+    try:
+        coll.insert_many([{"_id": n, "kind": n % 2} for n in range(300)])
+        for kind in (0, 1):
+            assert len(list(coll.find({"kind": kind}, batch_size=50))) == 150
+        own = {"$match": {"key.queryShape.cmdNs.coll": coll.name}}
+        (entry,) = admin.aggregate([{"$queryStats": {}}, own])
+        assert entry["key"]["queryShape"]["filter"] == {"kind": {"$eq": "?number"}}
+        assert entry["key"]["batchSize"] == "?number"
+        assert entry["key"]["client"]["driver"]["name"].startswith("PyMongo")
+        metrics = entry["metrics"]
+        assert (metrics["execCount"], metrics["docsReturned"]["sum"], metrics["docsExamined"]["max"]) == (2, 300, 300)
+        # Names as HMACs.
+        key = b"0123456789abcdef0123456789abcdef"
+        name = base64.b64encode(hmac.new(key, coll.name.encode(), hashlib.sha256).digest()).decode()
+        transform = {"algorithm": "hmac-sha-256", "hmacKey": Binary(key, 8)}
+        hidden = list(admin.aggregate([{"$queryStats": {"transformIdentifiers": transform}}]))
+        assert name in [entry["key"]["queryShape"]["cmdNs"]["coll"] for entry in hidden]
+        assert coll.name not in str(hidden)
+    finally:
+        admin.command("setParameter", 1, internalQueryStatsRateLimit=0)
+
+
+def test_list_of_stages(client):
+    names = [entry["name"] for entry in client.admin.aggregate([{"$listMqlEntities": {"entityType": "aggregationStages"}}])]
+    assert {"$match", "$group", "$queryStats"} < set(names)
+    assert names == sorted(names)

@@ -16,6 +16,8 @@ pub struct PlanDigest {
     pub from_cache: bool,
     /// Replaces a cached plan that performed badly.
     pub replanned: bool,
+    /// Won a trial against other plans.
+    pub multi_planned: bool,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -306,7 +306,8 @@ impl PlanSelector<'_> {
         }
         let (executor, winner) = self.tried(&cx, planned, budget)?;
         self.cache_plan(query, &signatures[winner], &executor)?;
-        let digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
+        let mut digest = PlanDigest::solution(executor.solution()).chosen(false, replanned);
+        digest.multi_planned = true;
         Ok((executor, digest))
     }
 

@@ -241,7 +241,6 @@ const ABSENT: &[&str] = &[
     "$geoNear",
     "$listCatalog",
     "$listSampledQueries",
-    "$queryStats",
     "$search",
     "$searchMeta",
 ];

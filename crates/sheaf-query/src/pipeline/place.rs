@@ -46,7 +46,6 @@ const NOT_IN_FACET: &[&str] = &[
     "$listSampledQueries",
     "$merge",
     "$out",
-    "$queryStats",
     "$search",
     "$searchMeta",
     "$vectorSearch",
@@ -99,10 +98,7 @@ impl Place {
         let Some(target) = self.target else {
             return Ok(());
         };
-        let needs = match name {
-            "$queryStats" => Some(Needs::Admin),
-            _ => sources::find(name).map(|source| source.needs),
-        };
+        let needs = sources::find(name).map(|source| source.needs);
         let message = match (needs, target) {
             (Some(Needs::Admin), Collection | Sessions | Database) => {
                 format!("{name} must be run against the 'admin' database with {{aggregate: 1}}")

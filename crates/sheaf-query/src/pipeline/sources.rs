@@ -67,6 +67,12 @@ static SOURCES: &[Source] = &[
         check: |spec| sessions("$listLocalSessions", spec),
     },
     Source {
+        name: "$listMqlEntities",
+        needs: Needs::Admin,
+        not_a_document: ErrorCode::TYPE_MISMATCH.0,
+        check: list_mql_entities,
+    },
+    Source {
         name: "$listSearchIndexes",
         needs: Needs::Collection,
         not_a_document: ErrorCode::FAILED_TO_PARSE.0,
@@ -89,6 +95,12 @@ static SOURCES: &[Source] = &[
         needs: Needs::Nothing,
         not_a_document: 7746800,
         check: query_settings,
+    },
+    Source {
+        name: "$queryStats",
+        needs: Needs::Admin,
+        not_a_document: ErrorCode::FAILED_TO_PARSE.0,
+        check: query_stats,
     },
 ];
 
@@ -164,6 +176,46 @@ fn list_cluster_catalog(spec: RawDoc<'_>) -> Result<()> {
 
 fn query_settings(spec: RawDoc<'_>) -> Result<()> {
     booleans("$querySettings", spec, &["showDebugQueryShape"])
+}
+
+/// `{entityType: "aggregationStages"}`, the only type.
+fn list_mql_entities(spec: RawDoc<'_>) -> Result<()> {
+    let operand = Operand::new("$listMqlEntities", spec, &["entityType"])?;
+    match operand.string("entityType")? {
+        Some("aggregationStages") => Ok(()),
+        Some(other) => Err(Error::bad_value(format!(
+            "$listMqlEntities.entityType cannot be '{other}': use 'aggregationStages'"
+        ))),
+        None => Err(operand.missing("entityType")),
+    }
+}
+
+/// `{transformIdentifiers: {algorithm: "hmac-sha-256", hmacKey: <binary of subtype 8>}}`, or `{}`.
+fn query_stats(spec: RawDoc<'_>) -> Result<()> {
+    let operand = Operand::new("$queryStats", spec, &["transformIdentifiers"])?;
+    let Some(transform) = operand.document("transformIdentifiers")? else {
+        return Ok(());
+    };
+    const PATH: &str = "$queryStats.transformIdentifiers";
+    let transform = Operand::new(PATH, transform, &["algorithm", "hmacKey"])?;
+    match transform.string("algorithm")? {
+        Some("hmac-sha-256") => {}
+        Some(other) => {
+            return Err(Error::bad_value(format!(
+                "{PATH}.algorithm cannot be '{other}': use 'hmac-sha-256'"
+            )));
+        }
+        None => return Err(transform.missing("algorithm")),
+    }
+    match transform.get("hmacKey").map(|key| key.value()) {
+        Some(RawValue::Binary { subtype: 8, .. }) => Ok(()),
+        Some(RawValue::Binary { subtype, .. }) => Err(Error::new(
+            ErrorCode::TYPE_MISMATCH,
+            format!("{PATH}.hmacKey must be binary of subtype 8 (sensitive), not {subtype}"),
+        )),
+        Some(other) => Err(wrong_type(PATH, "hmacKey", other, "binData")),
+        None => Err(transform.missing("hmacKey")),
+    }
 }
 
 /// `{allUsers: true}` or `{users: [{user, db}, ...]}`; null elements of `users` are ignored.

@@ -15,6 +15,7 @@
 
 mod expression;
 mod filter;
+pub mod identifiers;
 mod literal;
 mod stages;
 
@@ -46,6 +47,11 @@ enum Field {
     Kept,
     /// Part of the shape if true.
     Flag,
+}
+
+/// The fields that all shapes may have, in order.
+fn common_fields() -> &'static [(&'static str, Field)] {
+    &[("collation", Field::Kept), ("let", Field::Expressions)]
 }
 
 /// The fields of a command's shape, in order.
@@ -87,8 +93,7 @@ pub fn of_command(command: RawDoc<'_>, db: &str) -> Option<DocBuf> {
     out.begin_document("cmdNs");
     out.append("db", db).append("coll", collection);
     out.end();
-    let common = [("collation", Field::Kept), ("let", Field::Expressions)];
-    append_fields(command, &common, &mut out);
+    append_fields(command, common_fields(), &mut out);
     out.append("command", first.key());
     append_fields(command, parts, &mut out);
     Some(out.finish())

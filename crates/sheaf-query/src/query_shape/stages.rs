@@ -7,8 +7,11 @@ use super::{expression, filter, literal};
 /// The content of an operand, or of a field of one. A string in place of a structure is a name, and
 /// part of the shape.
 #[derive(Clone, Copy)]
-enum Operand {
+pub(super) enum Operand {
+    /// Part of the shape: a keyword.
     Kept,
+    /// Part of the shape: the name of a field, a collection or a database.
+    Name,
     Literal,
     Filter,
     Sort,
@@ -26,8 +29,8 @@ enum Operand {
 }
 
 use Operand::{
-    Each, Expression, Expressions, Fields, Filter, Kept, Literal, Pipeline, Pipelines, Projection,
-    Sort,
+    Each, Expression, Expressions, Fields, Filter, Kept, Literal, Name, Pipeline, Pipelines,
+    Projection, Sort,
 };
 
 /// Every stage whose operand contains more than constants. An alias has the name of the stage that
@@ -36,7 +39,7 @@ static TABLE: &[(&str, &str, Operand)] = &[
     ("$addFields", "$addFields", Expressions),
     ("$bucket", "$bucket", Fields(BUCKET)),
     ("$bucketAuto", "$bucketAuto", Fields(BUCKET)),
-    ("$count", "$count", Kept),
+    ("$count", "$count", Name),
     ("$densify", "$densify", Fields(DENSIFY)),
     ("$facet", "$facet", Pipelines),
     ("$fill", "$fill", Fields(FILL)),
@@ -46,17 +49,21 @@ static TABLE: &[(&str, &str, Operand)] = &[
     ("$lookup", "$lookup", Fields(LOOKUP)),
     ("$match", "$match", Filter),
     ("$merge", "$merge", Fields(MERGE)),
-    ("$out", "$out", Kept),
+    ("$out", "$out", Name),
     ("$project", "$project", Projection),
     ("$redact", "$redact", Expression),
-    ("$replaceRoot", "$replaceRoot", Expressions),
+    (
+        "$replaceRoot",
+        "$replaceRoot",
+        Fields(&[("newRoot", Expression)]),
+    ),
     ("$replaceWith", "$replaceWith", Expression),
     ("$set", "$addFields", Expressions),
     ("$setWindowFields", "$setWindowFields", Fields(WINDOW)),
     ("$sort", "$sort", Sort),
     ("$sortByCount", "$sortByCount", Expression),
     ("$unionWith", "$unionWith", Fields(UNION_WITH)),
-    ("$unset", "$unset", Kept),
+    ("$unset", "$unset", Name),
     ("$unwind", "$unwind", Fields(UNWIND)),
     ("$vectorSearch", "$vectorSearch", Fields(VECTOR_SEARCH)),
 ];
@@ -67,54 +74,60 @@ const BUCKET: &[(&str, Operand)] = &[
     ("granularity", Kept),
 ];
 const DENSIFY: &[(&str, Operand)] = &[
-    ("field", Kept),
-    ("partitionByFields", Kept),
+    ("field", Name),
+    ("partitionByFields", Name),
     ("range", Fields(&[("unit", Kept)])),
 ];
 const FILL: &[(&str, Operand)] = &[
     ("sortBy", Sort),
     ("partitionBy", Expression),
-    ("partitionByFields", Kept),
+    ("partitionByFields", Name),
     ("output", Each(&[("method", Kept), ("value", Expression)])),
 ];
 const GEO_NEAR: &[(&str, Operand)] = &[
     ("query", Filter),
-    ("key", Kept),
-    ("distanceField", Kept),
-    ("includeLocs", Kept),
+    ("key", Name),
+    ("distanceField", Name),
+    ("includeLocs", Name),
 ];
 const GRAPH_LOOKUP: &[(&str, Operand)] = &[
-    ("from", Kept),
+    ("from", Name),
     ("startWith", Expression),
-    ("connectFromField", Kept),
-    ("connectToField", Kept),
-    ("as", Kept),
-    ("depthField", Kept),
+    ("connectFromField", Name),
+    ("connectToField", Name),
+    ("as", Name),
+    ("depthField", Name),
     ("restrictSearchWithMatch", Filter),
 ];
 const LOOKUP: &[(&str, Operand)] = &[
-    ("from", Kept),
-    ("localField", Kept),
-    ("foreignField", Kept),
-    ("as", Kept),
+    ("from", Name),
+    ("localField", Name),
+    ("foreignField", Name),
+    ("as", Name),
     ("let", Expressions),
     ("pipeline", Pipeline),
 ];
 const MERGE: &[(&str, Operand)] = &[
-    ("into", Kept),
-    ("on", Kept),
+    ("into", Name),
+    ("on", Name),
     ("let", Expressions),
     ("whenMatched", Pipeline),
     ("whenNotMatched", Kept),
 ];
-const UNION_WITH: &[(&str, Operand)] = &[("coll", Kept), ("db", Kept), ("pipeline", Pipeline)];
-const UNWIND: &[(&str, Operand)] = &[("path", Kept), ("includeArrayIndex", Kept)];
-const VECTOR_SEARCH: &[(&str, Operand)] = &[("index", Kept), ("path", Kept), ("filter", Filter)];
+const UNION_WITH: &[(&str, Operand)] = &[("coll", Name), ("db", Name), ("pipeline", Pipeline)];
+const UNWIND: &[(&str, Operand)] = &[("path", Name), ("includeArrayIndex", Name)];
+const VECTOR_SEARCH: &[(&str, Operand)] = &[("index", Kept), ("path", Name), ("filter", Filter)];
 const WINDOW: &[(&str, Operand)] = &[
     ("partitionBy", Expression),
     ("sortBy", Sort),
     ("output", Expressions),
 ];
+
+/// What the operand of a stage holds, by the name that shapes have.
+pub(super) fn operand_of(stage: &str) -> Operand {
+    let row = TABLE.iter().find(|row| row.1 == stage);
+    row.map_or(Fields(&[]), |row| row.2)
+}
 
 /// Appends a pipeline.
 pub(super) fn append_pipeline(key: &str, stages: RawArray<'_>, out: &mut DocBuilder) {
@@ -145,7 +158,7 @@ pub(super) fn append_sort(key: &str, sort: RawDoc<'_>, out: &mut DocBuilder) {
 
 fn append_operand(key: &str, operand: Operand, value: RawValue<'_>, out: &mut DocBuilder) {
     match (operand, value) {
-        (Kept, value) => {
+        (Kept | Name, value) => {
             out.append(key, value);
         }
         (Expression, value) => expression::append(key, value, out),

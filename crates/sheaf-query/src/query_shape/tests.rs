@@ -3,7 +3,7 @@
 use sheaf_bson::json::typed_doc;
 use sheaf_bson::{DocBuf, array, doc};
 
-use super::{hash_of_command, of_command};
+use super::{hash_of_command, identifiers, of_command};
 
 fn shape(command: &DocBuf) -> String {
     typed_doc(of_command(command.as_raw(), "d").unwrap().as_raw())
@@ -162,5 +162,84 @@ fn stages_keep_names_and_drop_constants() {
     ];
     for (a, b) in pairs {
         different(&aggregate(a), &aggregate(b));
+    }
+}
+
+/// The shape with identifiers in capital letters.
+fn replaced(command: &DocBuf) -> String {
+    let shape = of_command(command.as_raw(), "d").unwrap();
+    typed_doc(identifiers::replaced(shape.as_raw(), &|name| name.to_uppercase()).as_raw())
+}
+
+fn expected(stage: DocBuf) -> String {
+    typed_doc(
+        doc! {"cmdNs": {"db": "D", "coll": "C"}, "command": "aggregate", "pipeline": array![stage]}
+            .as_raw(),
+    )
+}
+
+#[test]
+fn identifiers_are_replaced_and_keywords_are_not() {
+    let command = doc! {
+        "find": "c",
+        "filter": {"a.b": 1, "$or": [{"x": {"$type": "string"}}, {"$expr": {"$eq": ["$y.z", "$$v"]}}]},
+        "sort": {"s.t": -1},
+        "projection": {"p": 1, "q": {"$concat": ["$r", "x"]}},
+        "limit": 3,
+        "let": {"v": 1},
+    };
+    let shape = doc! {
+        "cmdNs": {"db": "D", "coll": "C"},
+        "let": {"V": "?number"},
+        "command": "find",
+        "filter": {"$and": [
+            {"A.B": {"$eq": "?number"}},
+            {"$or": [{"X": {"$type": "string"}}, {"$expr": {"$eq": ["$Y.Z", "$$V"]}}]},
+        ]},
+        "sort": {"S.T": -1},
+        "projection": {"P": true, "Q": {"$concat": ["$R", "?string"]}},
+        "limit": "?number",
+    };
+    assert_eq!(replaced(&command), typed_doc(shape.as_raw()));
+    let distinct = doc! {"distinct": "c", "key": "a.b"};
+    let shape = doc! {"cmdNs": {"db": "D", "coll": "C"}, "command": "distinct", "key": "A.B"};
+    assert_eq!(replaced(&distinct), typed_doc(shape.as_raw()));
+    for (stage, shown) in [
+        (
+            doc! {"$group": {"_id": "$a", "n": {"$sum": "$b.c"}}},
+            doc! {"$group": {"_id": "$A", "N": {"$sum": "$B.C"}}},
+        ),
+        (
+            doc! {"$lookup": {"from": "o", "localField": "l", "foreignField": "f", "as": "x",
+            "let": {"v": "$a"}, "pipeline": [{"$match": {"m": 1}}]}},
+            doc! {"$lookup": {"from": "O", "localField": "L", "foreignField": "F", "as": "X",
+            "let": {"V": "$A"}, "pipeline": [{"$match": {"M": {"$eq": "?number"}}}]}},
+        ),
+        (doc! {"$unwind": "$a.b"}, doc! {"$unwind": "$A.B"}),
+        (doc! {"$unset": ["a", "b"]}, doc! {"$unset": ["A", "B"]}),
+        (
+            doc! {"$merge": {"into": {"db": "e", "coll": "o"}, "whenNotMatched": "discard"}},
+            doc! {"$merge": {"into": {"db": "E", "coll": "O"}, "whenNotMatched": "discard"}},
+        ),
+        (
+            doc! {"$setWindowFields": {"partitionBy": "$p", "sortBy": {"s": 1},
+            "output": {"o": {"$sum": "$x"}}}},
+            doc! {"$setWindowFields": {"partitionBy": "$P", "sortBy": {"S": 1},
+            "output": {"O": {"$sum": "$X"}}}},
+        ),
+        (
+            doc! {"$addFields": {"a": {"$filter": {"input": "$l", "as": "e", "cond": {"$gt": ["$$e.q", 1]}}}}},
+            doc! {"$addFields": {"A": {"$filter": {"input": "$L", "as": "E", "cond": {"$gt": ["$$E.Q", "?number"]}}}}},
+        ),
+        (
+            doc! {"$replaceRoot": {"newRoot": {"$mergeObjects": ["$$ROOT", {"k": "$v"}]}}},
+            doc! {"$replaceRoot": {"newRoot": {"$mergeObjects": ["$$ROOT", {"K": "$V"}]}}},
+        ),
+        (
+            doc! {"$facet": {"one": [{"$sort": {"a": 1}}]}},
+            doc! {"$facet": {"ONE": [{"$sort": {"A": 1}}]}},
+        ),
+    ] {
+        assert_eq!(replaced(&aggregate(stage)), expected(shown));
     }
 }

@@ -121,6 +121,7 @@ pub fn reply_with_cursor(
             max_time_left: time_left(cx),
             pending,
             created: DateTime::now(),
+            query_stats: cx.report.query_stats.clone(),
             batches: 1,
             n_returned: batch.count,
         })?

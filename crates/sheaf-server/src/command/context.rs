@@ -15,7 +15,9 @@ use super::generic_arguments::{GenericArguments, arguments, arguments_as_sent};
 use crate::command_facts::{Command, Target, UnknownArguments};
 use crate::connection::ConnectionState;
 use crate::op_report::OpReport;
+use crate::parameters::Parameter;
 use crate::query_settings;
+use crate::query_stats::{Key, KeyParts, Recording};
 use crate::server::Server;
 use crate::session::logical::{LogicalSession, TransactionArguments};
 
@@ -155,16 +157,45 @@ impl<'a> CommandContext<'a> {
     }
 
     /// Looks up the query settings of the command's shape, for [`CommandContext::query_options`]
-    /// and the log.
+    /// and the log, and decides whether `$queryStats` counts the command.
+    ///
+    /// Hot path: costs two atomic loads if there are no settings and no statistics.
     /// Errors: `QueryRejectedBySettings`.
-    pub fn apply_query_settings(&mut self) -> Result<(), Error> {
+    pub fn begin_query(&mut self) -> Result<(), Error> {
         let server = self.server;
+        let rate = server.parameters.int(Parameter::QueryStatsRateLimit);
+        if rate != 0 && server.query_stats.admits(rate) {
+            self.report.query_stats = self.recording();
+        }
         let settings = server.query_settings.of(&server.db, self.body, self.db);
         if settings.is_some() {
             self.report.query_settings = settings;
             query_settings::admit(self.report.query_settings.as_deref())?;
         }
         Ok(())
+    }
+
+    /// Begins to record the command for `$queryStats`.
+    fn recording(&self) -> Option<Arc<Recording>> {
+        let name = self.body.first().and_then(|first| first.value().as_str());
+        let namespace = name.and_then(|name| Namespace::new(self.db, name).ok());
+        let catalog = self.server.db.catalog();
+        let collection_type = match namespace.map(|ns| catalog.kind(&ns)) {
+            None => "virtual",
+            Some(NamespaceKind::Missing) => "nonExistent",
+            Some(NamespaceKind::Collection(_)) => "collection",
+            Some(NamespaceKind::View(_)) => "view",
+            Some(NamespaceKind::TimeSeries(..)) => "timeseries",
+        };
+        let key = Key::new(&KeyParts {
+            command: self.body,
+            db: self.db,
+            client: self.connection.client_metadata.as_ref(),
+            collection_type,
+        })?;
+        let parameters = &self.server.parameters;
+        let bytes_max = parameters.memory_bytes(Parameter::QueryStatsCacheSize);
+        Some(self.server.query_stats.recording(key, bytes_max))
     }
 
     /// Options for the command's queries: the server's parameters, `allowDiskUse`, and the query

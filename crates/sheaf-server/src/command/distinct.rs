@@ -47,7 +47,7 @@ pub fn parse<'a>(
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let (key, spec) = parse(cx.arguments())?;
-    cx.apply_query_settings()?;
+    cx.begin_query()?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         let stages = view_reads::distinct_stages(key.dotted(), &spec);
         let view = cx.server.db.resolve_view(&namespace)?;

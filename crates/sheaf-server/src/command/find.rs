@@ -135,7 +135,7 @@ fn run_tailable(
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let request = FindRequest::parse(cx.arguments())?;
-    cx.apply_query_settings()?;
+    cx.begin_query()?;
     if cx.server.db.catalog().view(&namespace).is_some() {
         if request.tailable {
             return Err(Error::new(

@@ -132,6 +132,7 @@ fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<
 fn show(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) {
     cx.report.namespace = Some(cursor.namespace.clone());
     cx.report.cursor_id = Some(id);
+    cx.report.query_stats = cursor.query_stats.clone();
     cx.report.originating_command = Some(cursor.originating_command.clone());
     // The comment of the command that opened the cursor applies to all of its batches.
     if let Some(comment) = cursor.originating_command.get("comment") {

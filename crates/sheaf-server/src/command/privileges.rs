@@ -128,6 +128,10 @@ pub fn aggregate(db: &str, body: RawDoc<'_>) -> Vec<Required> {
         }
         _ => (Action::Find, on.clone()),
     });
+    let query_stats = source.and_then(|stage| stage.get("$queryStats")?.as_document());
+    if query_stats.is_some_and(|spec| spec.get("transformIdentifiers").is_some()) {
+        out.push((Action::QueryStatsReadTransformed, On::Cluster));
+    }
     if source.is_some_and(|stage| stage.get("$changeStream").is_some()) {
         out.push((Action::Find, on));
     }
@@ -180,6 +184,8 @@ fn source_of(stage: &str) -> Option<(Action, bool)> {
         "$listSearchIndexes" => (Action::ListSearchIndexes, false),
         "$changeStream" => (Action::ChangeStream, false),
         "$currentOp" => (Action::Inprog, true),
+        "$querySettings" => (Action::QuerySettings, true),
+        "$queryStats" => (Action::QueryStatsRead, true),
         "$listSessions" | "$listLocalSessions" => (Action::ListSessions, true),
         // On admin it describes all databases.
         "$listClusterCatalog" => (Action::ListDatabases, true),

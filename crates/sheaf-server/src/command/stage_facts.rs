@@ -61,6 +61,7 @@ pub fn of(name: &str) -> StageFacts {
         "$currentOp"
         | "$listClusterCatalog"
         | "$listLocalSessions"
+        | "$listMqlEntities"
         | "$planCacheStats"
         | "$querySettings"
         | "$queryStats" => LOCAL,

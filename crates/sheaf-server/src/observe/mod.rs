@@ -20,11 +20,15 @@ pub use shown::shown;
 use crate::command_facts::{CountsAs, Kind};
 use crate::log::{Component, Log, Severity};
 use crate::op_report::WriteReport;
+use crate::query_stats::{Recording, Work};
 
 /// Counts, logs and profiles a command.
 pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler, log: &Log) {
     metrics.count(finished);
     count_usage(finished);
+    if let Some(recording) = &finished.report.query_stats {
+        record_query(finished, recording);
+    }
     let settings = profiler.settings(finished.db);
     let slow = settings.logs(finished.elapsed, || entry::profile_entry(finished, None));
     if slow || log.enabled(Severity::Debug(1), Component::Command) {
@@ -58,6 +62,25 @@ pub fn finished(finished: &Finished<'_>, metrics: &Metrics, profiler: &Profiler,
     if !finished.report.is_unprofiled {
         profiler.record(finished, &settings);
     }
+}
+
+/// Adds a command of a query, or a getMore, to what `$queryStats` shows. A getMore that fails ends
+/// its query; a query that fails at once is not recorded.
+fn record_query(finished: &Finished<'_>, recording: &Recording) {
+    if finished.error.is_some() && finished.command.counts_as != CountsAs::GetMore {
+        return recording.fail();
+    }
+    let (report, counts) = (finished.report, finished.op.counters().counts());
+    recording.add(&Work {
+        micros: u64::try_from(finished.elapsed.as_micros()).unwrap_or(u64::MAX),
+        docs_returned: report.n_returned.unwrap_or(0),
+        keys_examined: counts.keys_examined,
+        docs_examined: counts.docs_examined,
+        has_sort_stage: report.plan.has_sort_stage(),
+        used_disk: report.used_disk,
+        from_multi_planner: report.plan.multi_planned,
+        from_plan_cache: report.plan.from_cache,
+    });
 }
 
 /// Counts a command for `top` and `$collStats`, in the usage of its collections.

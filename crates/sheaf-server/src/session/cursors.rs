@@ -23,6 +23,7 @@ use sheaf_db::exec::Doc;
 use sheaf_db::{Namespace, OpContext, ResultSource};
 
 use crate::api_parameters::ApiParameters;
+use crate::query_stats::Recording;
 
 /// Number of shards of the cursor table, which reduce lock contention between connections.
 const SHARDS: usize = 16;
@@ -51,6 +52,8 @@ pub struct ClientCursor {
     pub pending: Option<Doc>,
     /// When it was opened.
     pub created: DateTime,
+    /// Records the query's work, if `$queryStats` counts it.
+    pub query_stats: Option<Arc<Recording>>,
     /// Batches returned.
     pub batches: u64,
     /// Documents returned.
@@ -486,6 +489,7 @@ mod tests {
             max_time_left: None,
             pending: None,
             created: DateTime::now(),
+            query_stats: None,
             batches: 1,
             n_returned: 0,
         });

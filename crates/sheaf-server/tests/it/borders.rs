@@ -11,6 +11,7 @@ const ORDER: &[&str] = &[
     // What a server is configured with: options, the host program, the log.
     "settings.rs control.rs traffic.rs parameters.rs log/",
     "engine.rs open.rs",
+    "query_stats/",
     "write_concern.rs op_report.rs repl/ observe/shown.rs stored.rs write_gate.rs auto_compact.rs fail_points.rs",
     "rw_concern_defaults.rs cluster_parameters.rs query_settings/ feature_compatibility.rs user_write_block.rs",
     // State that outlives a command.

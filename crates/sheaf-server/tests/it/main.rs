@@ -19,6 +19,7 @@ mod logins;
 mod manual;
 mod privileges;
 mod query_settings;
+mod query_stats;
 mod refusals;
 mod server;
 mod session_codes;

@@ -1,4 +1,5 @@
-// Query settings, on a replica set of one member. The other scripts' server has none.
+// Query settings, on a replica set of one member: the other scripts' server has none. Statistics of
+// queries.
 
 const set = new Mongo(process.env.SHEAF_SET_URI);
 const setAdmin = set.getDB('admin');
@@ -36,4 +37,21 @@ test('a server without a replica set has no settings', () => {
   const shape = { find: 'c', filter: { a: 1 }, $db: 'd' };
   refused(20, () => db.adminCommand({ setQuerySettings: shape, settings: { reject: true } }));
   same(db.aggregate([{ $querySettings: {} }]).toArray(), []);
+});
+test('the manual\'s example of $queryStats', () => {
+  const products = empty('products');
+  products.insertMany([{ item: 'card', qty: 15 }, { item: 'envelope', qty: 20 }, { item: 'stamps', qty: 30 }]);
+  db.adminCommand({ setParameter: 1, internalQueryStatsRateLimit: -1 });
+  products.find({ item: 'card' }).toArray();
+  products.aggregate([{ $match: { qty: { $gt: 20 } } }]).toArray();
+  db.adminCommand({ setParameter: 1, internalQueryStatsRateLimit: 0 });
+  const own = { $match: { 'key.queryShape.cmdNs.coll': 'products' } };
+  const entries = db.getSiblingDB('admin').aggregate([{ $queryStats: {} }, own]).toArray();
+  same(entries.map((e) => [e.key.queryShape.command, e.key.collectionType, e.metrics.execCount]), [['aggregate', 'collection', 1], ['find', 'collection', 1]]);
+  same(entries[0].key.queryShape.pipeline, [{ $match: { qty: { $gt: '?number' } } }]);
+  truth(entries[0].key.client.application.name.startsWith('mongosh'), 'names the client');
+});
+test('$listMqlEntities', () => {
+  const stages = db.getSiblingDB('admin').aggregate([{ $listMqlEntities: { entityType: 'aggregationStages' } }]).toArray();
+  truth(stages.map((stage) => stage.name).includes('$lookup'), 'lists $lookup');
 });

@@ -1,4 +1,5 @@
-// Query settings: set, listed, applied and removed through the driver, on a replica set.
+// Query settings, set, listed, applied and removed through the driver on a replica set; statistics
+// of queries.
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { MongoClient, MongoServerError } from 'mongodb';
@@ -44,4 +45,16 @@ test('a rejected find', async () => {
   await refused(c.find({ a: 2, b: 3 }).toArray(), MongoServerError, 411);
   await admin.command({ removeQuerySettings: queryShapeHash });
   assert.deepEqual(await c.find({ a: 2, b: 3 }).toArray(), []);
+});
+
+test('statistics of queries', async () => {
+  await admin.command({ setParameter: 1, internalQueryStatsRateLimit: -1 });
+  for (const n of [3, 4]) await c.find({ b: n }).toArray();
+  const [entry] = await admin.aggregate([{ $queryStats: {} }, { $match: { 'key.queryShape.command': 'find' } }]).toArray();
+  assert.deepEqual(entry.key.queryShape, { cmdNs: { db: 'node_settings', coll: 'c' }, command: 'find', filter: { b: { $eq: '?number' } } });
+  assert.match(entry.key.client.driver.name, /nodejs/);
+  assert.deepEqual([entry.metrics.execCount, entry.metrics.docsReturned.sum], [2, 2]);
+  await admin.command({ setParameter: 1, internalQueryStatsRateLimit: 0 });
+  const stages = await admin.aggregate([{ $listMqlEntities: { entityType: 'aggregationStages' } }]).toArray();
+  assert.ok(stages.some((stage) => stage.name === '$queryStats'));
 });

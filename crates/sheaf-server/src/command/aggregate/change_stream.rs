@@ -15,7 +15,8 @@ use super::super::context::CommandContext;
 use super::super::fields;
 use super::Request;
 
-const STAGE: &str = "$changeStream";
+/// Its name.
+pub const STAGE: &str = "$changeStream";
 /// The stage that splits large events. The stream itself implements it.
 const SPLIT: &str = "$changeStreamSplitLargeEvent";
 

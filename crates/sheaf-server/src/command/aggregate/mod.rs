@@ -105,7 +105,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    cx.apply_query_settings()?;
+    cx.begin_query()?;
     if change_stream::is_change_stream(request.pipeline)? {
         return change_stream::run(cx, request, out);
     }

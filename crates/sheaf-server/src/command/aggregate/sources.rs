@@ -2,19 +2,21 @@
 
 use std::sync::Weak;
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, doc};
 use sheaf_db::aggregate::FirstStages;
 use sheaf_db::catalog::views::not_on_view;
 use sheaf_db::collection::usage::CollectionUsage;
 use sheaf_db::timeseries::indexes::on_measurements;
 use sheaf_db::{Namespace, ReadView};
+use sheaf_query::pipeline::stage_names;
 
 use super::super::coll_stats::{append_storage_stats, positive_scale};
 use super::super::context::CommandContext;
 use super::super::fields::unknown_field;
 use super::super::{current_op, fields, query_settings, search_indexes};
-use super::cluster_catalog;
+use super::{change_stream, cluster_catalog};
 use crate::host::host_name;
+use crate::query_stats::Transform;
 use crate::server::Server;
 
 /// Generates the documents of first stages that describe the server or a collection. Pipelines
@@ -66,12 +68,34 @@ pub(super) fn of_nothing(
         "$currentOp" => current_op::stage(cx, spec),
         "$listClusterCatalog" => Ok(cluster_catalog::stage(&cx.server.db, cx.db, spec)),
         "$listLocalSessions" => Ok(sessions(cx.server, spec)),
+        "$queryStats" => Ok(query_stats(cx.server, spec)),
+        "$listMqlEntities" => Ok(mql_entities()),
         "$querySettings" => Ok(query_settings::stage(cx.server, spec)),
         other => Err(Error::new(
             ErrorCode::INVALID_NAMESPACE,
             format!("{{aggregate: 1}} is not valid for '{other}'; a collection is required."),
         )),
     }
+}
+
+/// The documents of `$queryStats`, one for each key. The operand has passed the checks of parsing.
+fn query_stats(server: &Server, spec: RawDoc<'_>) -> Vec<DocBuf> {
+    let options = spec.get("transformIdentifiers");
+    let key = options.and_then(|options| options.as_document()?.get("hmacKey"));
+    let transform = match key {
+        Some(RawValue::Binary { bytes, .. }) => Some(Transform {
+            hmac_key: bytes.to_vec(),
+        }),
+        _ => None,
+    };
+    server.query_stats.documents(transform.as_ref())
+}
+
+/// The documents of `$listMqlEntities`, one for each stage.
+fn mql_entities() -> Vec<DocBuf> {
+    let mut names: Vec<&str> = stage_names().chain([change_stream::STAGE]).collect();
+    names.sort_unstable();
+    names.into_iter().map(|name| doc! {"name": name}).collect()
 }
 
 /// The documents of `$indexStats`, one per index. Vector indexes are left out.

@@ -180,6 +180,25 @@ class ReplicaSetTest {
         }
     }
 
+    @Test
+    void queryStats() {
+        try (MongoClient c = connect(port, "directConnection=true", new Sent())) {
+            MongoCollection<Document> coll = c.getDatabase("java_stats").getCollection("c");
+            coll.insertMany(List.of(new Document("n", 1), new Document("n", 2)));
+            Document limit = new Document("setParameter", 1);
+            c.getDatabase("admin").runCommand(new Document(limit).append("internalQueryStatsRateLimit", -1));
+            for (int n = 1; n <= 3; n++) found(coll, new Document("n", n));
+            c.getDatabase("admin").runCommand(new Document(limit).append("internalQueryStatsRateLimit", 0));
+            List<Document> entries = c.getDatabase("admin").aggregate(List.of(new Document("$queryStats", new Document()),
+                    new Document("$match", new Document("key.queryShape.cmdNs.db", "java_stats")))).into(new ArrayList<>());
+            assertEquals(1, entries.size());
+            assertEquals(3L, entries.get(0).getEmbedded(List.of("metrics", "execCount"), Long.class));
+            assertEquals(2L, entries.get(0).getEmbedded(List.of("metrics", "docsReturned", "sum"), Long.class));
+            Document stages = new Document("$listMqlEntities", new Document("entityType", "aggregationStages"));
+            assertTrue(c.getDatabase("admin").aggregate(List.of(stages)).into(new ArrayList<>()).contains(new Document("name", "$match")));
+        }
+    }
+
     /** All results: {@code first} has a limit, and thereby another shape. */
     private static List<Document> found(MongoCollection<Document> coll, Document filter) {
         return coll.find(filter).into(new ArrayList<>());

@@ -45,7 +45,7 @@ pub(crate) fn missing_record(index: &str, id: &RecordId) -> Error {
     )
 }
 
-/// The error of a key in a collection's table that is no record id.
+/// The error of a key in a collection's table that is not a record id.
 #[cold]
 pub(crate) fn not_a_record_id(key: &[u8]) -> Error {
     let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -159,7 +159,7 @@ impl Transaction {
     /// Aborts the transaction, undoing its writes. An executing statement notices when it ends.
     pub fn abort(&self) {
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended);
-        // Drops the unit, and with it its locks, outside our mutex.
+        // Drops the unit, and with it its locks, outside the mutex.
         drop(state);
     }
 

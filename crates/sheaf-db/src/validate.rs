@@ -54,7 +54,7 @@ pub struct ValidateReport {
     pub faults_total: u64,
     /// Names of the indexes with faults.
     pub faulty_indexes: BTreeSet<String>,
-    /// Arrays of which an index does not know.
+    /// Arrays on paths that an index does not record as multikey.
     pub unknown_arrays: u64,
 }
 

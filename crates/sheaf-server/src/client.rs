@@ -14,7 +14,7 @@ pub enum ClientState {
     Connected,
     /// The client has closed its end, or the connection broke.
     Gone,
-    /// The server is stopping, or this connection was closed from our side.
+    /// The server is stopping, or this connection was closed by the server.
     Stopping,
 }
 

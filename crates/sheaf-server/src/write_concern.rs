@@ -97,7 +97,7 @@ const NAME: &str = "writeConcern";
 /// As many members as a replica set can have.
 const NODES_MAX: u8 = 50;
 
-/// The number of members that `w` asks for, truncated; `None` if it is not one.
+/// The number of members that `w` requires, truncated; `None` if it is not one.
 fn nodes(w: RawValue<'_>) -> Option<u8> {
     if w.as_f64()?.is_nan() {
         return None;

@@ -267,8 +267,8 @@ const FILES_PERCENT: u64 = 20;
 /// Threads kept for the server itself.
 const THREADS_RESERVED: u64 = 64;
 
-/// The number of connections asked for, or what descriptors and threads allow: each connection
-/// takes one of both. A lower limit is logged with its reason.
+/// The configured number of connections, or the number that descriptors and threads allow: each
+/// connection needs one of each. A lower limit is logged with its reason.
 fn connections_max(settings: &Settings, log: &Log) -> usize {
     let wanted = settings.net.connections_max;
     let by_files = process::raise_open_files().map(|files| Limit {

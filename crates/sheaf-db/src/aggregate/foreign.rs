@@ -301,7 +301,8 @@ fn match_stage(spec: DocBuf, cx: &AggregateContext) -> Result<Stage> {
     Ok(Stage::Match { spec, filter })
 }
 
-/// The filter besides `_id`, if the path is `_id` and the prefix is nothing but a filter.
+/// The filter of the prefix, which is applied in addition to the lookup by `_id`, if the path is
+/// `_id` and the prefix is only a filter.
 fn by_id(
     view: &ReadView,
     path: &str,
@@ -561,8 +562,8 @@ impl Join {
 }
 
 impl Template {
-    /// Accepts the plan if it is a single index scan whose bounds hold the path as points, and
-    /// nothing else depends on the values.
+    /// Accepts the plan if it is a single index scan whose bounds on the path are points, and no
+    /// other part of the plan depends on the values.
     fn of(query: &Arc<CanonicalQuery>, solution: &QuerySolution, path: &str) -> Option<Template> {
         let mut scans = 0;
         let mut fits = true;

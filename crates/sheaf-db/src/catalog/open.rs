@@ -51,7 +51,7 @@ fn reporting(mut collection: Collection, events: &Events) -> Collection {
     collection
 }
 
-/// A table that a row names and the engine lacks is damage, and reported as such.
+/// A table that a row names but the engine does not have is reported as damage.
 fn check_tables(rows: &CatalogRows, tables: &[TableId]) -> Result<()> {
     let present: HashSet<TableId> = tables.iter().copied().collect();
     for row in &rows.collections {

@@ -77,10 +77,10 @@ impl ResumeToken {
         out.finish()
     }
 
-    /// Parses a token sent by a client.
-    /// Errors: 40647 without a string `_data`, 40648 for `_typeBits` that are no binary, 40649 for
-    /// empty data, FailedToParse for data that is not hexadecimal, 50811 for what no token begins
-    /// with, `InvalidResumeToken` for another token than this server's.
+    /// Parses a token sent by a client. Errors: 40647 without a string `_data`, 40648 for
+    /// `_typeBits` that are not binary data, 40649 for empty data, FailedToParse for data that is
+    /// not hexadecimal, 50811 if the first byte is not that of a token, `InvalidResumeToken` for a
+    /// token that this server did not create.
     pub fn parse(doc: RawDoc<'_>) -> Result<ResumeToken> {
         let data = Self::data(doc)?;
         let digits = data.strip_prefix(PREFIX).unwrap_or("");

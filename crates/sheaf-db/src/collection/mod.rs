@@ -216,7 +216,7 @@ impl Collection {
     pub fn list_index_docs(&self) -> Vec<DocBuf> {
         let expires = self.options.expire_after_seconds();
         let collator = self.collator().map(|collator| &**collator);
-        // The ids of buckets are no index that a user made.
+        // The index on the ids of buckets was not created by a user.
         let clustered = self
             .clustered()
             .filter(|_| self.options.timeseries().is_none());

@@ -12,7 +12,7 @@ pub struct ReturnKey {
 }
 
 impl ReturnKey {
-    /// A child without keys (a collection scan) gives empty documents, as MongoDB does.
+    /// A child without keys (a collection scan) produces empty documents, as MongoDB does.
     pub fn new(child: Node) -> Self {
         ReturnKey { child }
     }

@@ -125,7 +125,7 @@ impl PartialOrd for Head {
 }
 
 impl Ord for Head {
-    // Reversed: the heap is a max-heap, and we need the least.
+    // Reversed: the heap is a max-heap, and the least is needed first.
     fn cmp(&self, other: &Self) -> Ordering {
         (&other.record.key, other.run).cmp(&(&self.record.key, self.run))
     }

@@ -373,7 +373,7 @@ impl Index {
         plain.iter().map(|p| &**p).chain(filter).any(path)
     }
 
-    /// Whether planners know all of these multikey paths.
+    /// Whether all of these multikey paths are visible to planners.
     pub(crate) fn has_multikey_paths(&self, paths: &MultikeyPaths) -> bool {
         covers(&self.entry.multikey_paths, paths)
     }

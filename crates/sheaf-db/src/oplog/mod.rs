@@ -59,7 +59,7 @@ pub struct Oplog {
     term: AtomicI64,
     /// Maximum number of a transaction's operations in one entry.
     transaction_entry_operations_max: AtomicUsize,
-    /// Number of units that began before the oplog was turned on, and so record nothing.
+    /// Number of units that began before the oplog was turned on, and therefore record no entries.
     silent: AtomicU64,
     times: Arc<Mutex<Times>>,
     /// A copy of the visible time in `times`, readable without the lock. While the oplog is off,

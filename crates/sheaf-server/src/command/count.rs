@@ -30,9 +30,8 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Find
     Ok(spec)
 }
 
-/// `limit` of a count: `None` for 0, which is no limit.
-/// Errors: `BadValue` for what is no number or has no absolute value; `FailedToParse` for a number
-/// that is not an integer.
+/// `limit` of a count: `None` for 0, which is no limit. Errors: `BadValue` for a value that is not
+/// a number or has no absolute value; `FailedToParse` for a number that is not an integer.
 fn limit(value: RawValue<'_>) -> Result<Option<u64>, Error> {
     if !value.is_number() {
         return Err(Error::bad_value(format!(

@@ -21,7 +21,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for element in cx.arguments() {
         match element.key() {
             "collections" => {
-                // As in MongoDB, what is no list means all collections.
+                // As in MongoDB, a value that is not an array means all collections.
                 let names = element.value().as_array().unwrap_or(RawArray::EMPTY);
                 let names = names.iter().map(|name| {
                     name.as_str().ok_or_else(|| {

@@ -49,8 +49,8 @@ pub fn configure(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<()
     Ok(())
 }
 
-/// Applies `failCommand` and `maxTimeAlwaysTimeOut` before a command runs: waits, fails it, or marks
-/// the connection to be closed. `None` if it shall run as always.
+/// Applies `failCommand` and `maxTimeAlwaysTimeOut` before a command runs: waits, fails it, or
+/// marks the connection to be closed. `None` if the command is to run normally.
 ///
 /// Errors: the one that was configured.
 pub fn before(

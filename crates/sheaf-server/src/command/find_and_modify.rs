@@ -108,7 +108,7 @@ pub fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Chan
     })))
 }
 
-/// Whether the filter is `_id` and a value that is no operator, pattern or array.
+/// Whether the filter is `_id` and a value that is not an operator, pattern or array.
 fn selects_by_id(filter: Option<RawDoc<'_>>) -> bool {
     let mut fields = filter.into_iter().flat_map(|filter| filter.iter());
     match (fields.next(), fields.next()) {

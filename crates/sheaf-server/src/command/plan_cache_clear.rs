@@ -6,9 +6,9 @@ use sheaf_query::shape;
 
 use super::context::CommandContext;
 
-/// Runs the command. As in MongoDB, a field that is no document counts as absent, and without a
-/// query the others have no effect. With a query, removes the plans of all queries of its shape, even if their
-/// constants make different indexes eligible.
+/// Runs the command. As in MongoDB, a field that is not a document counts as absent, and without a
+/// query the others have no effect. With a query, removes the plans of all queries of its shape,
+/// even if their constants make different indexes eligible.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     let namespace = cx.collection()?;
     let (mut query, mut sort, mut projection) = (None, None, None);
@@ -48,7 +48,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     Ok(())
 }
 
-/// The collation; none for what is no valid one, as in MongoDB.
+/// The collation; `Unsaid` if it is invalid, as in MongoDB.
 pub fn lenient_collation(value: RawValue<'_>) -> CollationChoice {
     let collation = value.as_document().map(CollationChoice::parse);
     collation

@@ -20,8 +20,8 @@ struct ShapeFields {
 }
 
 impl ShapeFields {
-    /// Parses one of the fields; returns false for another field.
-    /// Errors: `BadValue` for what is no document; those of the collation.
+    /// Parses one of the fields; returns false for another field. Errors: `BadValue` for a value
+    /// that is not a document; those of the collation.
     fn take(&mut self, element: &RawElement<'_>) -> Result<bool, Error> {
         let document = || {
             let document = element.value().as_document();
@@ -43,7 +43,7 @@ impl ShapeFields {
         Ok(true)
     }
 
-    /// Like [`ShapeFields::take`]; what is no document counts as absent.
+    /// Like [`ShapeFields::take`]; a value that is not a document counts as absent.
     fn take_lenient(&mut self, element: &RawElement<'_>) -> bool {
         let document = element.value().as_document().map(|doc| doc.to_buf());
         match element.key() {

@@ -59,7 +59,7 @@ pub fn set(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Runs `removeQuerySettings`. It is no error if the shape has none.
+/// Runs `removeQuerySettings`. It is not an error if the shape has none.
 pub fn remove(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let shape = shape(cx)?;
@@ -108,7 +108,8 @@ fn shape<'a>(cx: &CommandContext<'a>) -> Result<Shape<'a>, Error> {
     }
 }
 
-/// Errors: `InvalidLength` for other than 64 digits; `BadValue` for what is no digit.
+/// Errors: `InvalidLength` for other than 64 digits; `BadValue` for a character that is not a
+/// hexadecimal digit.
 fn checked_hash(hash: &str) -> Result<String, Error> {
     if hash.len() != 64 {
         return Err(Error::new(

@@ -50,7 +50,7 @@ const SECTIONS: &[(&str, Append)] = &[
     ("wiredTiger", sections::wired_tiger),
 ];
 
-/// The sections that are left out unless `section: 1` asks for them.
+/// The sections that are left out unless requested with `section: 1`.
 const SECTIONS_ON_REQUEST: &[(&str, Append)] = &[("mirroredReads", sections::mirrored_reads)];
 
 /// Runs the command.

@@ -136,7 +136,7 @@ impl Request {
     }
 }
 
-/// Removes what is no document, and builds the indexes again.
+/// Removes records that are not documents, and rebuilds the indexes.
 fn repair(
     cx: &CommandContext<'_>,
     namespace: &Namespace,

@@ -64,7 +64,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     Ok(())
 }
 
-/// Whether the parameters ask for version 1, strictly.
+/// Whether the parameters request version 1 with `strict: true`.
 fn is_strict_version(parameters: RawDoc<'_>) -> Result<bool, Error> {
     const WITHIN: &str = "validateDBMetadata.apiParameters";
     let (mut version, mut strict) = (None, false);
@@ -72,7 +72,7 @@ fn is_strict_version(parameters: RawDoc<'_>) -> Result<bool, Error> {
         match element.key() {
             "version" if fields::is_null(&element) => {}
             "version" => version = Some(fields::string(WITHIN, &element)?),
-            // Null is no boolean here, as in MongoDB.
+            // Null is not a boolean here, as in MongoDB.
             "strict" | "deprecationErrors" => match element.value().as_bool() {
                 Some(given) if element.key() == "strict" => strict = given,
                 Some(_) => {}

@@ -11,7 +11,7 @@ pub enum Severity {
     Error,
     /// Something is likely to go wrong.
     Warning,
-    /// What an operator wants to know.
+    /// Information for operators.
     Info,
     /// Logged at this verbosity, 1 to 5, and above.
     Debug(u8),

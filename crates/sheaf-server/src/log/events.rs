@@ -21,7 +21,7 @@ events! {
     COMMAND_PANICKED = 9_000_011;
     /// Connections did not end in time at shutdown.
     CONNECTIONS_BUSY = 9_000_012;
-    /// Fewer connections are possible than asked for, since threads are limited.
+    /// Fewer connections are possible than configured, since threads are limited.
     CONNECTIONS_LIMITED_BY_THREADS = 9_000_013;
     /// `--fork`: the waiting caller could not be notified that the server is ready.
     READINESS_NOT_REPORTED = 9_000_020;
@@ -59,7 +59,7 @@ events! {
     INDEX_DROPPED = 9_000_041;
     /// Expired session records could not be deleted.
     SESSION_RECORDS_KEPT = 9_000_042;
-    /// The engine accepts no more writes.
+    /// The engine no longer accepts writes.
     ENGINE_READ_ONLY = 9_000_043;
     /// A checkpoint failed.
     CHECKPOINT_FAILED = 9_000_044;

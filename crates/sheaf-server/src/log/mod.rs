@@ -11,7 +11,7 @@
 //! soon as a line can be written.
 //!
 //! Ids are MongoDB's where the message is MongoDB's, so that tools that select lines by id keep
-//! working. Ids of our own messages are in [`events`].
+//! working. Ids of sheaf's own messages are in [`events`].
 
 mod component;
 pub mod events;

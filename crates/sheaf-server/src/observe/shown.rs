@@ -83,7 +83,7 @@ mod tests {
         let text = cut.get("$truncated").and_then(|v| v.as_str());
         assert!(text.is_some_and(|text| text.contains("insert") && text.ends_with("...")));
         assert_eq!(cut.get("comment").and_then(|v| v.as_str()), Some("why"));
-        // What is left is no longer than asked for, and cut between characters.
+        // The rest is no longer than requested, and truncated between characters.
         let wide = doc! {"find": "ü".repeat(40), "more": "y".repeat(100)};
         let cut = shown(wide.as_raw(), &[], None, 101);
         let text = cut.get("$truncated").and_then(|v| v.as_str());

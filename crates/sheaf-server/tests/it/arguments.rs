@@ -698,7 +698,7 @@ fn constants_are_for_pipelines() {
                  nsInfo: [{ns: 'test.c'}], $db: 'admin'}",
                 "{ok: 1.0, nErrors: 1, nModified: 0}",
             ),
-            // A value that is no update fails the whole command.
+            // A value that is not an update fails the whole command.
             (
                 "{bulkWrite: 1, ops: [{update: 0, filter: {_id: 1}, updateMods: 5}], \
                  nsInfo: [{ns: 'test.c'}], $db: 'admin'}",

@@ -263,7 +263,7 @@ fn rejected_queries_are_explained_but_do_not_run() {
             // Another shape, and other commands.
             ("{find: 'c', filter: {a: 1, b: 'x'}}", "{ok: 1.0}"),
             ("{count: 'c', query: {a: 1, b: 1}}", "{ok: 1.0, n: 1}"),
-            // reject: false is no setting.
+            // reject: false is not a setting.
             (&set(FIND, "{reject: false}"), "{ok: 0.0, code: 7746604}"),
             (
                 &set(FIND, "{queryFramework: 'sbe'}"),

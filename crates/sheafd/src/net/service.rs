@@ -26,8 +26,8 @@ pub trait Service: Send + Sync {
     }
 }
 
-/// The state of one connection. Dropped when the connection ends, for whatever
-/// reason; dropping it kills the operations that only its client waited for.
+/// The state of one connection. Dropped when the connection ends, for any reason; dropping it kills
+/// the operations that only its client waited for.
 pub trait ConnectionHandler {
     /// Whether the reply to this command may be compressed, where its request was.
     fn is_compressible(&self, command: &str) -> bool {

@@ -31,9 +31,8 @@ impl StackPages {
     /// The bounds of the calling thread's stack; `None` if the system does not report them.
     #[cfg(target_os = "linux")]
     pub(super) fn of_this_thread() -> Option<StackPages> {
-        // SAFETY: `attributes` is initialised by pthread_getattr_np before it
-        // is read, and destroyed once; the other pointers are to variables of
-        // the types that are asked for.
+        // SAFETY: `attributes` is initialised by pthread_getattr_np before it is read, and
+        // destroyed once; the other pointers are to variables of the types that the call expects.
         unsafe {
             let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {

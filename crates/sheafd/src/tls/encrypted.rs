@@ -21,7 +21,7 @@ const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 3, 4, 1];
 
 const BLOCK_BYTES: usize = 16;
 
-/// A file that asks for more is refused: the start would take minutes.
+/// A file with more iterations is rejected: the start would take minutes.
 const ITERATIONS_MAX: u32 = 10_000_000;
 
 /// Why a key could not be decrypted.

@@ -42,7 +42,7 @@ impl Echo {
     fn off(terminal: &File) -> io::Result<Echo> {
         let terminal = terminal.as_raw_fd();
         let mut before = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: the pointer is to a variable of the type that is asked for.
+        // SAFETY: the pointer is to a variable of the type that the call expects.
         if unsafe { libc::tcgetattr(terminal, before.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }

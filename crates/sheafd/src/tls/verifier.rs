@@ -12,7 +12,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 use super::options::TlsOptions;
 use super::pem::{self, Source};
 
-/// The verifier that the options ask for.
+/// The verifier that the options require.
 ///
 /// As in MongoDB, a certificate is looked up in the revocation lists of its issuer; where lists are
 /// given, an issuer without a list, or with an outdated one, is an error.

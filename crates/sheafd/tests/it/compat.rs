@@ -31,7 +31,7 @@ use super::server::Server;
 /// Names that MongoDB does not have.
 const OURS: &str = "sheaf's own";
 
-/// A name of MongoDB's, or one of our own.
+/// A name of MongoDB's, or one of sheaf's own.
 struct Name {
     name: String,
     example: String,
@@ -84,7 +84,7 @@ fn read_sections() -> Vec<Section> {
     sections
 }
 
-/// The rows of a section: MongoDB's names in their order, then our own.
+/// The rows of a section: MongoDB's names in their order, then sheaf's own.
 fn rows(section: &Section, parameters: &BTreeSet<String>) -> Vec<(String, Verdict)> {
     let listed = |ours: Vec<String>, verdict: &dyn Fn(&Name) -> Verdict| {
         let mut rows: Vec<_> = (section.names.iter())

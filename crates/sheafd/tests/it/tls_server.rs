@@ -371,7 +371,8 @@ fn the_password_of_a_key_by_prompt() {
 /// The two sides of a pseudo terminal.
 fn terminal() -> (File, File) {
     let (mut master, mut slave) = (0, 0);
-    // SAFETY: the pointers are to variables of the types that are asked for; what may be null is.
+    // SAFETY: the pointers are to variables of the types that the call expects; pointers that may
+    // be null are null.
     let opened = unsafe {
         libc::openpty(
             &mut master,

@@ -226,7 +226,7 @@ impl Merger<'_> {
     /// Updates the matching document, or acts on `whenNotMatched` if there is none.
     fn update(&self, query: &DocBuf, change: &Change<'_>, new: RawDoc<'_>) -> Result<()> {
         let mut refused = None;
-        // Twice: another writer may insert the document between our lookup and our insert.
+        // Twice: another writer may insert the document between the lookup and the insert.
         for _ in 0..2 {
             let error = match self.update_once(query, change, new) {
                 Ok(()) => return Ok(()),

@@ -96,8 +96,8 @@ impl Db {
     }
 
     /// Rebuilds the indexes of one collection while the server runs; its writers wait. With
-    /// `repair`, removes what is no document and drops indexes that the documents violate;
-    /// otherwise such an index fails the rebuild and leaves all as they were.
+    /// `repair`, removes records that are not documents and drops indexes that the documents
+    /// violate; otherwise such an index fails the rebuild and leaves all as they were.
     ///
     /// Errors: `NamespaceNotFound`, `BackgroundOperationInProgressForNamespace`, those of builds.
     pub fn rebuild_indexes_of(

@@ -99,7 +99,7 @@ impl IndexSpec {
                 ));
             }
         } else if is_id {
-            // Whatever name the client gives it, the index on _id has this one.
+            // The index on _id always has this name; the client's is ignored.
             parsed.name = ID_INDEX_NAME.to_owned();
         } else if parsed.name == ID_INDEX_NAME {
             return Err(Error::bad_value(format!(

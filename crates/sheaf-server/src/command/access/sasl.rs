@@ -142,9 +142,8 @@ pub fn authenticate(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(
     }
 }
 
-/// Does what `speculativeAuthenticate` of hello asks for. A login that cannot begin is not
-/// reported: the client begins it again by `saslStart`.
-/// Errors: wrong types.
+/// Handles `speculativeAuthenticate` of hello. A login that cannot begin is not reported: the
+/// client begins it again by `saslStart`. Errors: wrong types.
 pub fn speculate(
     cx: &mut CommandContext<'_>,
     request: RawDoc<'_>,

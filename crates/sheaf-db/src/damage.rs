@@ -3,8 +3,9 @@
 //! ```text
 //!   bytes of a record that are not a document   RawDoc::stored ──────┐
 //!   an index entry whose record does not exist  [`missing_record`] ──┼─> Collection::report_damage
-//!   a key in a collection's table that is no    [`not_a_record_id`] ─┘     ├─ "<ns> :: caused by :: .." to the client
-//!     record id, an index entry that is no key                             └─ DbEvent::DamageFound, once
+//!   a key in a collection's table that is not   [`not_a_record_id`] ─┘     ├─ "<ns> :: caused by :: .." to the client
+//!     a record id, an index entry that is not                              └─ DbEvent::DamageFound, once
+//!     a key
 //! ```
 //!
 //! Invariant: damage never reads as an empty document or as a record that does not exist. An index

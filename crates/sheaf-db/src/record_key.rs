@@ -3,7 +3,7 @@
 use sheaf_bson::RecordId;
 use sheaf_bson::record_id::RecordKeyBytes;
 
-/// The key of a record: keys in byte order are records in order of insertion.
+/// The key of a record. Keys are in byte order as their record ids are in numerical order.
 #[inline]
 pub fn record_key(id: &RecordId) -> RecordKeyBytes {
     id.to_key()

@@ -8,8 +8,8 @@
 //! Logical sessions, cursors and transactions work as over a connection. An error becomes the
 //! reply that a client would receive.
 //!
-//! Invariant: no command panics through here. A panic fails its command with `InternalError`, and
-//! the state that it may have left half done is dropped.
+//! Invariant: a panic in a command does not pass through this module. It fails its command with
+//! `InternalError`, and the state that it may have left inconsistent is dropped.
 
 use std::sync::Arc;
 

@@ -106,7 +106,7 @@ pub struct FailPoints {
     states: Mutex<[State; ALL.len()]>,
 }
 
-/// The command that asks whether a fail point is meant for it.
+/// The command for which fail points are checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
     /// As the client spells it.

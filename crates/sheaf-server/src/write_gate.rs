@@ -7,9 +7,10 @@
 //!   fsync      closes the gate ─ waits until no connection is marked ─> flushes
 //! ```
 //!
-//! A writer that finds the gate open has marked its connection before it looked, and who closes
-//! the gate looks at the marks afterwards: no write is between the two. While the gate closes,
-//! transactions may still end, because writers may be waiting for them.
+//! A writer marks its connection before it checks the gate, and the thread that closes the gate
+//! checks the marks afterwards: either the writer sees the gate closed, or that thread sees the
+//! mark. While the gate closes, transactions may still end, because writers may be waiting for
+//! them.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

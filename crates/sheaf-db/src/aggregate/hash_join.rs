@@ -1,7 +1,7 @@
 //! A join without an index: the foreign collection is read once into a hash table keyed by value.
 //!
 //! ```text
-//!   probe 1   a scan for the value          a second document may never come
+//!   probe 1   a scan for the value          there may be no second probe
 //!   probe 2   all documents into a table    value -> documents that hold it
 //!   probe 3.. a lookup in the table
 //! ```

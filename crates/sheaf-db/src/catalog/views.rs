@@ -1,7 +1,7 @@
 //! Views: names for pipelines over a collection or another view.
 //!
 //! ```text
-//!   find on v ─> v: [B] on w ─> w: [A] on c ─> aggregate on c: [A, B, then what the find asks]
+//!   find on v ─> v: [B] on w ─> w: [A] on c ─> aggregate on c: [A, B, then the stages of the find]
 //! ```
 //!
 //! A view has a row in the catalog and no table. It shares the namespace of collections. Chains of

@@ -6,7 +6,8 @@
 //!   getMore waits until new entries are visible                           resume token of each <──┘
 //! ```
 //!
-//! A stream holds no snapshot between two batches, and waiting is free: commits wake it.
+//! A stream holds no snapshot between two batches, and waiting uses no processor time: commits wake
+//! it.
 
 pub mod event;
 mod split;

@@ -125,9 +125,8 @@ impl Db {
     /// Creates a view. Does nothing if it exists with the same definition.
     ///
     /// Errors: `NamespaceExists`, `InvalidNamespace`, those of the pipeline, `GraphContainsCycle`,
-    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view
-    /// that `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a
-    /// view on a view with another collation.
+    /// `ViewDepthLimitExceeded`, `OptionNotSupportedOnView` for stages that write and for a view on
+    /// a view with another collation.
     pub fn create_view(
         &self,
         op: &OpContext,

@@ -277,7 +277,7 @@ mod tests {
         KeyGenerator::new(paths.iter().map(parse).collect(), sparse)
     }
 
-    /// `document -> keys, in the order they are met; multikey paths`, a line each.
+    /// `document -> keys, in the order of generation; multikey paths`, one line per document.
     fn table(paths: &[&str], sparse: bool, documents: &[DocBuf], expected: Expect) {
         let generator = generator(paths, sparse);
         let mut out = String::new();

@@ -6,9 +6,9 @@
 //!   readers        read up to the time before the oldest reservation  <── released, readers woken  ────┘
 //! ```
 //!
-//! The oplog is off, and free, until a replica set or the first change stream turns it on. From
-//! then on, even after a restart, each commit writes its entries in its own batch, so that an entry
-//! exists exactly when its change does.
+//! The oplog is off, and costs nothing, until a replica set or the first change stream turns it on.
+//! From then on, even after a restart, each commit writes its entries in its own batch, so that an
+//! entry exists exactly when its change does.
 //!
 //! Invariant: an entry's time is greater than those of all entries that were visible when it was
 //! reserved, and the visible entries have no gaps: two concurrent commits may become visible in
@@ -240,7 +240,7 @@ impl Oplog {
         waited
     }
 
-    /// Sleeps until a commit, a kill or `until`: an idle wait is free.
+    /// Sleeps until a commit, a kill or `until`: an idle wait uses no processor time.
     fn wait_woken(&self, op: &OpContext, seen: Timestamp, until: Option<Instant>) -> Result<bool> {
         let mut times = self.times.lock();
         loop {

@@ -54,7 +54,8 @@ pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<Index
         check_expiring(spec, filter.as_deref(), options)?;
     }
     if let Some(filter) = filter {
-        // A filter that buckets cannot decide leaves nothing out.
+        // Only the part of the filter that buckets can decide; without one, the index has all
+        // buckets.
         let on_buckets = options.series().weaker(&filter);
         translated.partial_filter = on_buckets.map(|filter| filter.serialize());
         translated.original_filter = spec.partial_filter.clone();
@@ -246,7 +247,8 @@ mod tests {
             shell_doc(index.partial_filter.as_ref().unwrap().as_raw()),
             "{ meta.room: { $eq: 5 } }"
         );
-        // The catalog row returns the same, and users see what they gave.
+        // Parsing the catalog row yields the same index, and users see the definition that they
+        // gave.
         let again = IndexSpec::parse(index.to_doc().as_raw()).unwrap();
         assert_eq!(again, index);
         let shown = on_measurements(&again, &options).unwrap();
@@ -254,7 +256,7 @@ mod tests {
             IndexSpec::parse(shown.as_raw()).unwrap(),
             IndexSpec::parse(on_meta.as_raw()).unwrap()
         );
-        // What buckets cannot decide leaves no bucket out.
+        // Buckets cannot decide this filter, so the index has all of them.
         let on_measurement = doc! {
             "key": {"x": 1}, "name": "x", "partialFilterExpression": {"x": {"$gt": 5}},
         };

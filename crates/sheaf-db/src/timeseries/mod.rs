@@ -10,9 +10,9 @@
 //!   update, delete         ──> update, modify: bucket by bucket
 //! ```
 //!
-//! Invariant: both names are created and dropped together. Only this module writes buckets; those
-//! that a client inserts or deletes directly, as tools that restore dumps do, are checked or gone as
-//! a whole.
+//! Invariant: both names are created and dropped together. Only this module writes buckets, except
+//! for those that a client inserts directly, as tools that restore dumps do, which are checked, and
+//! those that it deletes, each as a whole.
 
 pub mod catalogue;
 pub mod explain;

@@ -11,7 +11,8 @@
 //! visible in order, and a reader that continues after the last record it saw misses none. Deletes
 //! and updates do not take the lock.
 //!
-//! Invariant: a new record and the removal of what it pushes out are in the same unit of work.
+//! Invariant: a new record and the removal of the records that it displaces are in the same unit of
+//! work.
 
 use std::sync::atomic::Ordering;
 

@@ -44,9 +44,8 @@ impl Users {
         Ok(found.next(op.op())?.map(|doc| doc.as_raw().to_buf()))
     }
 
-    /// The keys that a login of this user is checked with. A user that does not exist, or that has
-    /// no keys of the mechanism, has keys that no password fits.
-    /// Errors: those of a read.
+    /// The keys that a login of this user is checked with. For a user that does not exist, or has
+    /// no keys of the mechanism, returns keys that match no password. Errors: those of a read.
     pub fn credentials(
         &self,
         mechanism: Mechanism,
@@ -63,8 +62,8 @@ impl Users {
         Ok(keys.unwrap_or(nobody))
     }
 
-    /// The mechanisms that a user has keys of; all for one that does not exist.
-    /// Errors: those of a read.
+    /// The mechanisms for which a user has keys; all mechanisms for a user that does not exist or
+    /// has no credentials. Errors: those of a read.
     pub fn mechanisms(&self, name: &UserName) -> Result<Vec<Mechanism>, Error> {
         let stored = self.document(name)?;
         let Some(credentials) = stored

@@ -1,4 +1,4 @@
-//! What fail points do to the commands that they are meant for.
+//! Applies fail points to commands.
 
 use sheaf_bson::error_code::label;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc};

@@ -60,7 +60,8 @@ impl<'a> FindRequest<'a> {
                 "allowDiskUse" => {
                     request.allow_disk_use = Some(fields::strict_boolean(NAME, &element)?);
                 }
-                // About shards, mirrored reads and caches that there are not; ignored.
+                // Concern sharding, mirrored reads and caches, which this server does not have;
+                // ignored.
                 "allowPartialResults" | "oplogReplay" | "mirrored" | "readOnce" => {
                     fields::strict_boolean(NAME, &element)?;
                 }

@@ -1,7 +1,7 @@
 //! Sections of `serverStatus` that monitoring reads by MongoDB's names.
 //!
-//! What this server has no counterpart of (queues for tickets, flow control, elections of other
-//! members) is shown as a MongoDB that never waited for it shows it.
+//! Values without a counterpart in this server (queues for tickets, flow control, elections of
+//! other members) are shown as by a MongoDB server in which nothing ever waited for them.
 
 use sheaf_bson::{DocBuilder, RawValue};
 
@@ -313,7 +313,7 @@ const CACHE: &[(&str, &str)] = &[
     ("pagesEvicted", "unmodified pages evicted"),
 ];
 
-/// `wiredTiger`: sheaf's own cache and its operations, under the names that dashboards draw.
+/// `wiredTiger`: sheaf's own cache and its operations, under the names that dashboards use.
 pub fn wired_tiger(server: &Server, out: &mut DocBuilder) {
     let stats = server.db.engine().stats();
     let (readers, writers) = server.operations.running();

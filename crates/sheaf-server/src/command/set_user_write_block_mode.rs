@@ -1,4 +1,4 @@
-//! `setUserWriteBlockMode`: blocks the writes of users on all their databases, or no longer.
+//! `setUserWriteBlockMode`: blocks or unblocks user writes on all user databases.
 
 use sheaf_bson::{DocBuilder, Error};
 

@@ -33,7 +33,7 @@ const DIAGNOSTIC: StageFacts = StageFacts {
     ..ORDINARY
 };
 
-/// About this server's memory: there is nothing to read concern about.
+/// Stages that describe this server's memory, to which no read concern applies.
 const LOCAL: StageFacts = StageFacts {
     only_local: true,
     ..DIAGNOSTIC

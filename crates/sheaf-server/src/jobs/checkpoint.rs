@@ -1,7 +1,7 @@
-//! Asks the engine for a checkpoint every `--syncdelay` seconds, if anything was written.
+//! Requests a checkpoint from the engine every `--syncdelay` seconds, if anything was written.
 //!
-//! Only for an engine that makes none by itself under steady writes: one that does paces them,
-//! and a second checkpoint at full speed would undo that.
+//! Only for an engine that makes no checkpoints itself under steady writes: an engine that does
+//! paces them, and a second checkpoint at full speed would defeat that.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //!                        └── no: the operation is killed with ClientDisconnect, its thread is free
 //! ```
 //!
-//! A write runs to its end: its client may have sent it without waiting for a reply, and half a
-//! write is of no use. So do commands that change collections, indexes or the server.
+//! A write runs to its end: its client may have sent it without waiting for a reply, and a partial
+//! write is useless. So do commands that change collections, indexes or the server.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ pub struct QuerySettingsTable {
 }
 
 impl QuerySettingsTable {
-    /// Reads the stored settings. What this server did not write is left out and logged.
+    /// Reads the stored settings. Entries that this server did not write are skipped and logged.
     /// Errors: those of reading.
     pub fn read(db: &Db, log: &Log) -> Result<QuerySettingsTable, Error> {
         let mut entries = Entries::new();

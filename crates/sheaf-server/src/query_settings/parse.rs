@@ -120,7 +120,7 @@ pub(super) fn parsed(doc: RawDoc<'_>) -> Result<QuerySettings, Error> {
     Ok(settings)
 }
 
-/// There is one framework; the choice is kept for clients that ask.
+/// There is only one framework; the choice is stored and shown, without effect.
 fn check_framework(element: &RawElement<'_>) -> Result<(), Error> {
     match fields::string(NAME, element)? {
         "classic" | "sbe" => Ok(()),

@@ -5,8 +5,8 @@
 //!                                               └─ yes ──> handshake ─> TLS
 //! ```
 //!
-//! A client costs no memory of TLS before its first byte, and its handshake is bounded in time and
-//! bytes.
+//! No TLS state is allocated for a client before its first byte, and its handshake is bounded in
+//! time and bytes.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;

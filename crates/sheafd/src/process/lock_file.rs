@@ -18,9 +18,8 @@ const LOCK_FILE: &str = "sheafd.lock";
 /// Interval between two checks whether a server has stopped.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Ensures that the data folder exists. Creates the default folder. A folder
-/// that the user named must exist: a missing one is more often an unmounted
-/// disk than an intention.
+/// Ensures that the data folder exists. Creates the default folder. A folder that the user named
+/// must exist: a missing one usually means an unmounted disk.
 pub fn prepare_folder(path: &Path, named: bool) -> Result<()> {
     let problem = |code: ErrorCode, what: String| Error::new(code, what);
     match std::fs::metadata(path) {

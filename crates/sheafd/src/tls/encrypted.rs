@@ -14,9 +14,9 @@ use super::der::{Reader, tag};
 
 const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
 const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
-/// `1.2.840.113549.2`, which the number of an HMAC follows.
+/// `1.2.840.113549.2`, the prefix of the object identifiers of HMACs.
 const HMAC: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2];
-/// `2.16.840.1.101.3.4.1`, which the number of an AES mode follows.
+/// `2.16.840.1.101.3.4.1`, the prefix of the object identifiers of AES modes.
 const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 3, 4, 1];
 
 const BLOCK_BYTES: usize = 16;
@@ -64,7 +64,7 @@ pub(super) fn decrypt(encrypted: &[u8], password: &str) -> Result<Vec<u8>, Faile
         _ => cbc(&Aes256::new_from_slice(key), &mut plain, scheme.iv),
     }?;
     unpad(&mut plain)?;
-    // Of some hundred wrong passwords, one passes the check of the padding.
+    // About one in 256 wrong passwords passes the check of the padding.
     let is_sequence = Reader::new(&plain).expect(tag::SEQUENCE).is_some();
     is_sequence.then_some(plain).ok_or(Failed::WrongPassword)
 }

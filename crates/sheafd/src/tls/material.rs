@@ -1,4 +1,4 @@
-//! What the files of the options amount to: one configuration for new connections.
+//! Loads the files that the options name into one configuration for new connections.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn certified(
     })?;
     let facts = der::facts(&certificates[0]);
     let facts = facts.ok_or_else(|| source.wrong("the first certificate cannot be read"))?;
-    // Not rustls's own comparison, which refuses certificates of X.509 version 1.
+    // rustls's own comparison is not used: it rejects certificates of X.509 version 1.
     let public = key.public_key();
     match public.is_some_and(|public| public.as_ref() == facts.public_key) {
         true => Ok(CertifiedKey::new(certificates, key)),

@@ -30,8 +30,8 @@ impl Capped {
         }
     }
 
-    /// Parses `size` of a command: rounded as for [`super::CollectionOptions::parse`].
-    /// Errors: `InvalidOptions` for what is not a number above 0, `BadValue` above 1 PB.
+    /// Parses `size` of a command: rounded as for [`super::CollectionOptions::parse`]. Errors:
+    /// `InvalidOptions` for a value that is not a number above 0, `BadValue` above 1 PB.
     pub fn parse_size(command: &str, value: RawValue<'_>) -> Result<Capped> {
         if !value.is_number() || whole(command, "size", value)? < 1 {
             return Err(invalid("Capped collection size must be greater than zero"));

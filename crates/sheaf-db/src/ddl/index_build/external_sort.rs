@@ -189,8 +189,7 @@ mod tests {
 
     #[test]
     fn in_memory_and_in_files_alike() {
-        // Odd, so that the multiplication above hits every number once or merely often: compare as
-        // multisets.
+        // The scattered keys may repeat; both results have the same keys equally often.
         let n = 9973;
         let (none, in_memory) = sorted(usize::MAX, n);
         let (some, in_files) = sorted(20_000, n);

@@ -186,7 +186,7 @@ fn load_one(
     let unique = build.enforces_unique(index);
     let mut sorted = sort.finish()?;
     let mut last_key: Vec<u8> = Vec::new();
-    // The engine's iterator can yield only engine errors; ours is kept here.
+    // The iterator that the engine reads can return only engine errors; another error is kept here.
     let failure: RefCell<Option<Error>> = RefCell::new(None);
     let mut last_array: Vec<u8> = Vec::new();
     let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {

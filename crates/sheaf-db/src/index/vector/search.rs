@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   exact         every entry of the field                                            ─┐ filter? ─ compare ─ the best `limit`
-//!   approximate   lists in the order of their promise, until enough entries were read  ─┘
+//!   approximate   lists, nearest centroids first, until enough entries were read       ─┘
 //! ```
 //!
 //! "Enough" follows from `numCandidates`: a search that must consider n neighbours compares

@@ -1,4 +1,4 @@
-//! `saslStart`, `saslContinue`, `authenticate`, and what hello does of them.
+//! `saslStart`, `saslContinue`, `authenticate`, and their counterparts in hello.
 //!
 //! Invariant: every login that fails has the same error, so that a client cannot learn which users
 //! exist. The reason is in the log.

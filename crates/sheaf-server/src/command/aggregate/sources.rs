@@ -133,7 +133,7 @@ fn index_stats(host: &str, view: &ReadView, namespace: &Namespace) -> Vec<DocBuf
 
 /// The documents of `$listSessions` and `$listLocalSessions`: every session in memory.
 ///
-/// Sessions have no users, so none belongs to those of `users`.
+/// Sessions have no users, so no session matches `users`.
 fn sessions(server: &Server, spec: RawDoc<'_>) -> Vec<DocBuf> {
     let users = spec.get("users").and_then(|users| users.as_array());
     let names_users = users.is_some_and(|users| {

@@ -1,4 +1,4 @@
-//! The SASL mechanisms that a client may ask for.
+//! The SASL mechanisms that a client may request.
 
 use sheaf_bson::{Error, ErrorCode};
 

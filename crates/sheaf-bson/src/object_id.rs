@@ -1,3 +1,5 @@
+//! Object ids: a second, five random bytes of the process, and a counter.
+//!
 //! Ids therefore sort by second and, within a process, by order of creation until the counter
 //! wraps.
 

@@ -14,9 +14,9 @@
 //! Patterns are compiled to machine code, whose stack is bounded as well. A subject that needs more
 //! is matched again by the interpreter, which keeps its stack on the heap.
 //!
-//! In UTF mode PCRE2 validates the rest of the subject in each search. Repeated searches in an ASCII
-//! subject for an ASCII pattern, where characters are bytes, use a program that is not in UTF mode
-//! and does not: all matches are found in linear time.
+//! In UTF mode PCRE2 validates the rest of the subject in each search. Repeated searches in an
+//! ASCII subject for an ASCII pattern, where characters are bytes, use a program that is not in UTF
+//! mode and does not: all matches are found in linear time.
 
 use std::sync::OnceLock;
 

@@ -250,7 +250,8 @@ pub struct Command {
     pub help: &'static str,
     /// How close to MongoDB it is.
     pub compat: Compat,
-    /// The privileges that a user needs. Recorded from MongoDB's manual; not enforced without users.
+    /// The privileges that a user needs. Recorded from MongoDB's manual; not enforced without
+    /// users.
     pub privileges: Privileges,
     /// Fields whose values appear in no log line, profile or `currentOp`.
     pub sensitive: &'static [&'static str],

@@ -1,3 +1,5 @@
+//! Values as text: extended JSON and the notation of the shell, printed and parsed.
+//!
 //! Printing recurses no deeper than a valid document can be nested and truncates below that.
 
 mod date;

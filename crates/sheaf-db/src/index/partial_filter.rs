@@ -23,9 +23,9 @@ pub struct PartialFilter {
 }
 
 impl PartialFilter {
-    /// Parses and checks the filter of an index that compares text by this collation.
-    /// Errors: `QueryFeatureNotAllowed` for `$expr`, `CannotCreateIndex` for another operator that index filters do not support, and those of
-    /// parsing.
+    /// Parses and checks the filter of an index that compares text by this collation. Errors:
+    /// `QueryFeatureNotAllowed` for `$expr`, `CannotCreateIndex` for another operator that index
+    /// filters do not support, and those of parsing.
     pub fn parse(filter: RawDoc<'_>, collator: Option<Arc<Collator>>) -> Result<PartialFilter> {
         if has_expr(filter) {
             return Err(Error::new(
@@ -65,8 +65,8 @@ impl PartialFilter {
     }
 }
 
-/// Whether the filter, or one that it combines by `$and` and its relatives, has an `$expr`. Recursion
-/// is bounded by the nesting limit of documents.
+/// Whether the filter, or one that it combines by `$and` and its relatives, has an `$expr`.
+/// Recursion is bounded by the nesting limit of documents.
 fn has_expr(filter: RawDoc<'_>) -> bool {
     filter.iter().any(|element| match element.value() {
         _ if element.key() == "$expr" => true,

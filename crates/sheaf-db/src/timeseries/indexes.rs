@@ -20,9 +20,9 @@ use crate::index::partial_filter::PartialFilter;
 const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";
 
-/// Translates an index on measurements to the index on buckets.
-/// Errors: `CannotCreateIndex`, 7246201; `InvalidOptions` for a unique index, and for a TTL index that
-/// is not on the time or not restricted to some series.
+/// Translates an index on measurements to the index on buckets. Errors: `CannotCreateIndex`,
+/// 7246201; `InvalidOptions` for a unique index, and for a TTL index that is not on the time or not
+/// restricted to some series.
 pub fn on_buckets(spec: &IndexSpec, options: &TimeseriesOptions) -> Result<IndexSpec> {
     if spec.unique || spec.prepare_unique {
         return Err(invalid(format!(

@@ -10,7 +10,8 @@ use sheaf_query::canonical::FindSpec;
 use crate::pipelines::array;
 use crate::support::{EngineKind, TestDb, code, ns};
 
-/// Documents `{_id: n, a: -n, g: n % 3}` for 0 to 9 in `c`; on it the view `even`, on that the view `few`.
+/// Documents `{_id: n, a: -n, g: n % 3}` for 0 to 9 in `c`; on it the view `even`, on that the view
+/// `few`.
 fn views() -> TestDb {
     let t = TestDb::new(EngineKind::Memory, Events::default());
     for n in 0..10 {

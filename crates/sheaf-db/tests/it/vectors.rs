@@ -1,4 +1,5 @@
-//! Vector indexes: searches against the naive answer, through writes, builds, restarts and retraining.
+//! Vector indexes: searches against the naive answer, through writes, builds, restarts and
+//! retraining.
 
 use std::sync::Arc;
 

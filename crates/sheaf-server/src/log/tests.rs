@@ -1,3 +1,5 @@
+//! Lines, attributes, verbosity, destinations and rotation of the log.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

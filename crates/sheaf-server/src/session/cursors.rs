@@ -254,8 +254,8 @@ impl CursorTable {
     }
 
     /// Takes the plans of the cursors over the collections that satisfy `which`, since these no
-    /// longer exist; a change stream stays open and reports that: the cursors stay until they are killed, and their next getMore fails with
-    /// `QueryPlanKilled`.
+    /// longer exist; a change stream stays open and reports that: the cursors stay until they are
+    /// killed, and their next getMore fails with `QueryPlanKilled`.
     pub fn kill_plans(&self, why: &str, which: impl Fn(&Namespace) -> bool) {
         // Dropped outside the locks: plans may hold snapshots and files.
         let mut plans = Vec::new();

@@ -101,8 +101,8 @@ fn idle_cursors_keep_their_snapshot_and_hold_no_memory() {
     ));
     let mut cursors = Vec::new();
     for version in 0..ROUNDS {
-        // One update per round. In the memtable values are whole, so a round takes about an eighth of
-        // the limit.
+        // One update per round. In the memtable values are whole, so a round takes about an eighth
+        // of the limit.
         let update = format!(
             "{{update: 'c', updates: [{{q: {{}}, u: {{$set: {{v: {}}}}}, multi: true}}]}}",
             version + 1

@@ -1,3 +1,5 @@
+//! Import orders that the check accepts and rejects.
+
 use super::{Rules, Upward, check};
 
 /// A crate in a temporary folder.

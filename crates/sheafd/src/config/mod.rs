@@ -6,10 +6,9 @@
 //!  YAML ──yaml──────────┘       └───parsed──> getCmdLineOpts
 //! ```
 //!
-//! One table ([`options`]) lists every option, its two spellings, and whether
-//! the server supports it. Invariant: an option takes effect, is reported at
-//! startup as having no effect, or is refused by name; none is silently ignored. The command line overrides the
-//! file.
+//! One table ([`options`]) lists every option, its two spellings, and whether the server supports
+//! it. Invariant: an option takes effect, is reported at startup as having no effect, or is refused
+//! by name; none is silently ignored. The command line overrides the file.
 
 mod command_line;
 pub mod options;

@@ -1,3 +1,5 @@
+//! Options of the command line and the file: accepted, without effect, or rejected.
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -126,8 +126,8 @@ fn row(from: &'static str, stages: &str, wanted: Wanted) -> (&'static str, Strin
     (from, stages.to_owned(), wanted)
 }
 
-/// A document must not exceed 16 MB when it leaves a pipeline (10334); within one it may be larger. A
-/// string may not (16493).
+/// A document must not exceed 16 MB when it leaves a pipeline (10334); within one it may be larger.
+/// A string may not (16493).
 #[test]
 fn results_past_sixteen_megabytes() {
     check(&[

@@ -495,7 +495,8 @@ fn top_counts_by_collection() {
         })
         .collect()
     };
-    // Reads: three finds, a getMore, a count, an aggregate. Writes: an insert, three updates, a findAndModify.
+    // Reads: three finds, a getMore, a count, an aggregate. Writes: an insert, three updates, a
+    // findAndModify.
     assert_eq!(counts("test.a"), [11, 6, 5, 3, 1, 1, 3, 0, 3]);
     assert_eq!(counts("test.b"), [3, 0, 3, 0, 0, 2, 0, 1, 0]);
     // The counters are removed with their collection.

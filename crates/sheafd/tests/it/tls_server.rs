@@ -296,7 +296,8 @@ fn without_tls_there_is_nothing_to_rotate() {
     assert!(status.get("transportSecurity").is_some());
 }
 
-/// Makes `server.pem` a certificate (of X.509 version 1) with an encrypted key, whose password is `secret ä`.
+/// Makes `server.pem` a certificate (of X.509 version 1) with an encrypted key, whose password is
+/// `secret ä`.
 fn encrypt_key(files: &Files) {
     let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tls");
     let certificate = std::fs::read_to_string(keys.join("subject.pem")).unwrap();

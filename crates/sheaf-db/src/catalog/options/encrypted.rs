@@ -1,7 +1,7 @@
 //! `encryptedFields`: which fields clients encrypt (Queryable Encryption).
 //!
-//! Clients read the option from `listCollections`, encrypt these fields and decrypt them. The server
-//! keeps the option as it was given, and does not search by encrypted values.
+//! Clients read the option from `listCollections`, encrypt these fields and decrypt them. The
+//! server keeps the option as it was given, and does not search by encrypted values.
 
 use std::sync::Arc;
 

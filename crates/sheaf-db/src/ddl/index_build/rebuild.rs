@@ -11,8 +11,8 @@
 //! An index that the remaining documents violate (a duplicate unique key, since deleted documents
 //! may have reappeared) is dropped and reported; of two documents with one `_id` the newer is kept.
 //!
-//! No other operation uses the database during a rebuild. A crash leaves each collection with its old
-//! indexes or its new ones.
+//! No other operation uses the database during a rebuild. A crash leaves each collection with its
+//! old indexes or its new ones.
 
 use std::sync::Arc;
 

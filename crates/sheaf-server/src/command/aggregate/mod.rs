@@ -257,8 +257,8 @@ fn start(
     Ok((source, prepared))
 }
 
-/// The hint on the collection that is read: buckets, if `namespace` is a time-series collection or a
-/// view on one.
+/// The hint on the collection that is read: buckets, if `namespace` is a time-series collection or
+/// a view on one.
 fn hint_on(view: &ReadView, namespace: &Namespace, hint: Option<Hint>) -> Option<Hint> {
     let series = view
         .collection

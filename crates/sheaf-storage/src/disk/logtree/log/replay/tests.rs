@@ -1,3 +1,5 @@
+//! Replay after crashes, damage and missing segments; failed writes and full disks.
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;

@@ -61,7 +61,7 @@ impl Environment {
                         let code = function_text(code);
                         world.run::<()>("stored", (name.as_str(), code))?;
                     }
-                    // Code with a scope is not supported in scripts.
+                    // Code with a scope is ignored: scripts cannot use it.
                     RawValue::JavaScriptWithScope { .. } => {}
                     other => world.run::<()>("global", (name.as_str(), world.to_js(other)?))?,
                 }

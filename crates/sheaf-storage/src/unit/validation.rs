@@ -34,8 +34,8 @@ use crate::batch::{KeyRanges, TableFate, WriteBatch};
 use crate::engine::{Cursor, Snapshot, TableId};
 use crate::error::{Result, StorageError};
 
-/// Maximum number of keys recorded for open serializable units. Beyond it the oldest are dropped,
-/// and units that began before them are rejected.
+/// Maximum number of keys recorded for open serializable units. Beyond it the oldest commits are
+/// dropped, and units that began before them are rejected.
 const KEYS_MAX: usize = 1 << 20;
 
 /// Maximum number of ranges in a unit's reads of one table; beyond it they are merged into one.

@@ -271,8 +271,8 @@ fn every_flipped_bit_is_reported_or_torn() {
     assert!(named > 300 && cut > 0, "{named} named, {cut} cut");
 }
 
-/// Reads the files with one bit flipped, for many bits. Returns how often that was refused, and how
-/// often the last of 41 records was taken for torn.
+/// Reads the files with one bit flipped, for many bits. Returns how often an error was reported,
+/// and how often the last of 41 records was taken for torn.
 fn flip_bits(files: BTreeMap<String, Vec<u8>>) -> (usize, usize) {
     let segments: Vec<&String> = files
         .keys()

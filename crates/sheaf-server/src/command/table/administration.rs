@@ -83,7 +83,7 @@ pub(super) static ADMINISTRATION: &[Row] = &[
             aliases: &[],
             kind: Admin,
             database: Database::Admin,
-            help: "Blocks the writes of users, or no longer",
+            help: "Blocks or unblocks user writes",
             compat: Differs("on a server without a replica set too"),
             privileges: All(&[(Action::SetUserWriteBlockMode, Cluster)]),
             sensitive: &[],

@@ -190,7 +190,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::list_collections,
-                "listCollections on the database, unless only the names of authorized collections are asked for",
+                "listCollections on the database, unless only the names of authorized collections are requested",
             ),
             sensitive: &[],
             collection: Nothing,
@@ -222,7 +222,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::list_databases,
-                "listDatabases, unless only authorized databases are asked for",
+                "listDatabases, unless only authorized databases are requested",
             ),
             sensitive: &[],
             collection: Nothing,
@@ -251,7 +251,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             kind: Admin,
             database: Database::Admin,
             help: "Renames a collection",
-            compat: Differs("between databases it is a change of name, not a copy"),
+            compat: Differs("between databases the collection is renamed, not copied"),
             privileges: ByArguments(
                 privileges::rename,
                 "renameCollectionSameDB within a database; else find and dropCollection on the source, insert and createIndex on the target; dropCollection on a target to drop",
@@ -429,7 +429,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             database: Database::Any,
             help: "Builds vector search indexes",
             compat: Differs(
-                "of type vectorSearch only, ready when it answers; vectors are kept whole, whatever the quantization",
+                "type vectorSearch only; the index is ready when the command returns; vectors are stored unquantized",
             ),
             privileges: All(&[(Action::CreateSearchIndexes, Resource::Collection)]),
             sensitive: &[],
@@ -459,7 +459,9 @@ pub(super) static COLLECTIONS: &[Row] = &[
             kind: Admin,
             database: Database::Any,
             help: "Replaces the definition of a search index",
-            compat: Differs("answers when the new definition serves; until then the old one does"),
+            compat: Differs(
+                "returns when the new definition is in use; until then, queries use the old one",
+            ),
             privileges: All(&[(Action::UpdateSearchIndex, Resource::Collection)]),
             sensitive: &[],
             collection: First,
@@ -517,7 +519,7 @@ pub(super) static COLLECTIONS: &[Row] = &[
             kind: Admin,
             database: Database::Any,
             help: "Checks the data and indexes of a collection",
-            compat: Differs("a check of the data is always full; repair is refused"),
+            compat: Differs("a check of the data is always full"),
             privileges: All(&[(Action::Validate, Resource::Collection)]),
             sensitive: &[],
             collection: First,

@@ -277,7 +277,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::insert,
-                "insert on the collection; bypassDocumentValidation if asked for",
+                "insert on the collection; bypassDocumentValidation if requested",
             ),
             sensitive: &[],
             collection: First,
@@ -309,7 +309,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::update,
-                "find and update on the collection; insert for upserts; bypassDocumentValidation if asked for",
+                "find and update on the collection; insert for upserts; bypassDocumentValidation if requested",
             ),
             sensitive: &[],
             collection: First,
@@ -373,7 +373,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::find_and_modify,
-                "find, and update or remove, on the collection; insert for upserts; bypassDocumentValidation if asked for",
+                "find, and update or remove, on the collection; insert for upserts; bypassDocumentValidation if requested",
             ),
             sensitive: &[],
             collection: First,

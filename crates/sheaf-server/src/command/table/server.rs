@@ -465,7 +465,7 @@ pub(super) static SERVER: &[Row] = &[
             kind: Diagnostic,
             database: Database::Admin,
             help: "Returns server parameters",
-            compat: Differs("the parameters that exist; no showDetails"),
+            compat: Differs("the parameters that exist"),
             privileges: All(&[(Action::GetParameter, Cluster)]),
             sensitive: &[],
             collection: Nothing,
@@ -526,7 +526,7 @@ pub(super) static SERVER: &[Row] = &[
             compat: Same,
             privileges: ByArguments(
                 privileges::current_op,
-                "inprog, unless only the user's own operations are asked for",
+                "inprog, unless only the user's own operations are requested",
             ),
             sensitive: &[],
             collection: Nothing,

@@ -250,8 +250,8 @@ impl Db {
                 Err(Error::new(
                     ErrorCode::SNAPSHOT_TOO_OLD,
                     format!(
-                        "Read timestamp {time:?} is older than the snapshots that are kept, or lies between \
-                         two of them; read without atClusterTime first, or at a newer operationTime"
+                        "Read timestamp {time:?} is older than the available snapshots, or between two of \
+                         them; read without atClusterTime first, or at a newer operationTime"
                     ),
                 ))
             }

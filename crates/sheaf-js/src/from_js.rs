@@ -299,7 +299,7 @@ impl<'js> World<'js> {
 }
 
 fn malformed() -> Error {
-    interpreter("an object of a BSON type was changed so that it holds no such value")
+    interpreter("an object of a BSON type was changed and no longer contains a valid value")
 }
 
 fn is_int32(number: f64) -> bool {

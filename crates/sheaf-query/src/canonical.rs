@@ -80,7 +80,7 @@ impl Hint {
                 Some(direction) => match (direction.as_i64_exact(), doc.iter().nth(1)) {
                     (Some(n @ (1 | -1)), None) => Ok(Some(Hint::Natural(n as i8))),
                     (Some(1 | -1), Some(_)) => Err(Error::bad_value(
-                        "$natural hint cannot stand beside other fields",
+                        "a $natural hint cannot be combined with other fields",
                     )),
                     _ => Err(Error::bad_value(
                         "$natural hint cannot be set to a value other than -1 or 1.",

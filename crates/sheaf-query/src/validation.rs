@@ -45,7 +45,7 @@ pub fn failure_details(
         return Ok(told);
     }
     let mut out = DocBuilder::new();
-    out.append("reason", "the details are too large to be told");
+    out.append("reason", "the details are too large to be returned");
     Ok(out.finish())
 }
 

@@ -175,7 +175,7 @@ impl fmt::Display for StorageError {
             }
             StorageError::ReadOnly { why, .. } => write!(
                 f,
-                "the storage engine refuses writes since an earlier failure ({why}); remove the \
+                "the storage engine rejects writes since an earlier failure ({why}); remove the \
                  cause and restart"
             ),
             StorageError::NewerFormat { found, supported } => write!(
@@ -188,7 +188,7 @@ impl fmt::Display for StorageError {
             }
             StorageError::Unfinished { folder } => write!(
                 f,
-                "{folder} holds an incomplete backup; make a new one in an \
+                "{folder} contains an incomplete backup; create a new one in an \
                  empty folder"
             ),
             StorageError::InUse { file } => {

@@ -237,7 +237,7 @@ def refused(client, codes=(FAILED,), times=2):
                 write()
             code = code_of(refusal.value)
             assert code in codes, (name, refusal.value.details)
-            assert "refuses writes since" in str(refusal.value) or "space" in str(refusal.value), (name, refusal.value)
+            assert "rejects writes since" in str(refusal.value) or "space" in str(refusal.value), (name, refusal.value)
     assert client.faulty.still.count_documents({}) == before
     assert client.faulty.still.find_one({"_id": 1500})["c"] == "1500"
     assert client.admin.command("ping")["ok"] == 1
@@ -261,7 +261,7 @@ def is_read_only(client):
         client.faulty.get_collection("probes", write_concern=JOURNALED).insert_one({})
         return False
     except OperationFailure as error:
-        return "refuses writes since" in str(error)
+        return "rejects writes since" in str(error)
 
 
 def run_until_read_only(client):

@@ -253,7 +253,7 @@ def test_a_server_killed_during_a_backup(tmp_path):
                 status, log = ended_by_itself(copy, *words)
                 assert status == 100, (status, log)
                 said = [e["attr"]["error"] for e in log if e["msg"] == "The server cannot start"]
-                assert said and "holds an incomplete backup" in said[0] and str(copy) in said[0], log
+                assert said and "contains an incomplete backup" in said[0] and str(copy) in said[0], log
             # It is not overwritten either.
             assert "backup.unfinished" in os.listdir(copy / "sheaf")
         elif left:

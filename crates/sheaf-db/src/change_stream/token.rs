@@ -134,7 +134,7 @@ impl ResumeToken {
             return error(ErrorCode(40647), "it has no string _data");
         };
         if !matches!(doc.get("_typeBits"), None | Some(RawValue::Binary { .. })) {
-            return error(ErrorCode(40648), "its _typeBits are no binary data");
+            return error(ErrorCode(40648), "its _typeBits are not binary data");
         }
         if data.is_empty() {
             return error(ErrorCode(40649), "its _data is empty");

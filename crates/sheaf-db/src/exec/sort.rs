@@ -218,7 +218,7 @@ impl Sort {
                 ErrorCode::QUERY_EXCEEDED_MEMORY_LIMIT_NO_DISK_USE_ALLOWED,
                 format!(
                     "Sort exceeded memory limit of {} bytes; pass allowDiskUse: true, add an \
-                     index that gives the order, or sort fewer documents",
+                     index that provides the sort order, or sort fewer documents",
                     self.options.memory_bytes_max
                 ),
             ));

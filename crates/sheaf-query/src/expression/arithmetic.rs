@@ -85,7 +85,7 @@ pub(super) fn add<'e>(
 fn date_at<'e>(operator: &'static Operator, millis: Option<i64>) -> Result<EvalValue<'e>> {
     match millis {
         Some(millis) => Ok(Value::DateTime(DateTime(millis)).into()),
-        None => Err(operator.error(OVERFLOW, "gives a date outside the range of dates")),
+        None => Err(operator.error(OVERFLOW, "results in a date outside the range of dates")),
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) fn subtract<'e>(
         operator.error(
             TYPE_MISMATCH,
             format_args!(
-                "cannot take a {} from a {}",
+                "cannot subtract {} from {}",
                 right.type_name(),
                 left.type_name()
             ),
@@ -124,7 +124,10 @@ pub(super) fn subtract<'e>(
     match (left, right) {
         (RawValue::DateTime(a), RawValue::DateTime(b)) => match a.0.checked_sub(b.0) {
             Some(millis) => Ok(Value::Int64(millis).into()),
-            None => Err(operator.error(OVERFLOW, "gives a difference of dates that fits no long")),
+            None => Err(operator.error(
+                OVERFLOW,
+                "results in a difference of dates that does not fit a long",
+            )),
         },
         (RawValue::DateTime(date), other) => {
             let number = Number::from_raw(other).ok_or_else(wrong)?;
@@ -320,7 +323,7 @@ fn round_at<'e>(
         }
         Some(number) => match number.round(place, rounding) {
             Some(number) => result(number),
-            None => Err(operator.error(51080, "gives a result that fits no long")),
+            None => Err(operator.error(51080, "results in a number that does not fit a long")),
         },
     }
 }

@@ -318,9 +318,10 @@ pub(super) fn index_of_array<'e>(
         let value = arg.evaluate(ctx)?;
         match value.as_raw().and_then(int32) {
             Some(n) if n >= 0 => Ok(n as usize),
-            Some(n) => {
-                Err(operator.error(9711601, format_args!("takes no negative bound, found: {n}")))
-            }
+            Some(n) => Err(operator.error(
+                9711601,
+                format_args!("requires bounds that are not negative, found: {n}"),
+            )),
             None => Err(operator.error(
                 9711600,
                 format_args!("takes integral bounds, found: {}", value.type_name()),

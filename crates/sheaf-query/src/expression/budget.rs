@@ -128,7 +128,7 @@ pub(super) fn check_held(bytes: usize) -> Result<()> {
         return Err(Error::new(
             ErrorCode::EXCEEDED_MEMORY_LIMIT,
             format!(
-                "the variables and operands of an expression must not hold more than {HELD_BYTES_MAX} bytes together"
+                "the variables and operands of an expression must not hold more than {HELD_BYTES_MAX} bytes in total"
             ),
         ));
     }

@@ -157,7 +157,9 @@ fn converted(
             ElementType::Array,
         ) => {
             let array = vector::to_array(bytes)?;
-            return Ok(array.ok_or_else(|| "the binary data is no vector of a known format".into()));
+            return Ok(
+                array.ok_or_else(|| "the binary data is not a vector of a supported format".into())
+            );
         }
         _ => return Ok(convert(value, target, how)),
     };
@@ -385,7 +387,7 @@ fn to_string(value: RawValue<'_>, how: How) -> Option<Result<Value, String>> {
         Format::Uuid | Format::Auto if is_uuid => uuid_text(bytes),
         Format::Uuid => {
             return Some(Err(format!(
-                "binary data of subtype {subtype} and {} bytes is no UUID",
+                "binary data of subtype {subtype} and {} bytes is not a UUID",
                 bytes.len()
             )));
         }

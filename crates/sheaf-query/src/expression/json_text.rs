@@ -157,7 +157,7 @@ impl Reader<'_> {
             }
             let name = self.string()?;
             if name.contains('\0') {
-                return Err("a field name holds a zero byte".to_owned().into());
+                return Err("a field name contains a zero byte".to_owned().into());
             }
             self.skip_space();
             if !self.take(":") {

@@ -31,7 +31,7 @@ fn check_no_zeros(operator: &'static Operator, pattern: &str, options: &str) -> 
         if text.contains('\0') {
             return Err(operator.error(
                 code,
-                format_args!("takes no {role} with a zero byte inside"),
+                format_args!("does not accept a zero byte in its {role}"),
             ));
         }
     }
@@ -60,7 +60,7 @@ fn compiled(
         return Err(operator.error(
             51111,
             format_args!(
-                "takes no pattern of {} bytes: the limit is {PATTERN_BYTES_MAX}",
+                "does not accept a pattern of {} bytes: the limit is {PATTERN_BYTES_MAX}",
                 pattern.len()
             ),
         ));

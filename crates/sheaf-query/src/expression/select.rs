@@ -413,10 +413,7 @@ fn zip<'e>(
             Some(other) => {
                 return Err(operator.error(
                     34468,
-                    format_args!(
-                        "found a value that is no array among its inputs: {}",
-                        shell(other)
-                    ),
+                    format_args!("requires arrays as inputs, found: {}", shell(other)),
                 ));
             }
         }

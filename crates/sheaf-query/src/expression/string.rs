@@ -53,7 +53,7 @@ fn text_of(operator: &'static Operator, value: &EvalValue<'_>) -> Result<String>
         other => Err(operator.error(
             16007,
             format_args!(
-                "cannot take a value of type {} as a string",
+                "cannot convert a value of type {} to a string",
                 other.type_name()
             ),
         )),
@@ -192,7 +192,7 @@ pub(super) fn substr_bytes<'e>(
     let Ok(start) = usize::try_from(start) else {
         return Err(operator.error(
             50752,
-            format_args!("takes no negative start, found: {start}"),
+            format_args!("requires a start that is not negative, found: {start}"),
         ));
     };
     if start >= text.len() {
@@ -245,8 +245,12 @@ pub(super) fn substr_cp<'e>(
     let start = count(&args[1], "start", [34450, 34451])?;
     let length = count(&args[2], "length", [34452, 34453])?;
     let natural = |n: i32, role: &str, code: i32| {
-        usize::try_from(n)
-            .map_err(|_| operator.error(code, format_args!("takes no negative {role}, found: {n}")))
+        usize::try_from(n).map_err(|_| {
+            operator.error(
+                code,
+                format_args!("requires a {role} that is not negative, found: {n}"),
+            )
+        })
     };
     let length = natural(length, "length", 34454)?;
     let start = natural(start, "start", 34455)?;
@@ -284,7 +288,7 @@ pub(super) fn split<'e>(
         ));
     };
     if delimiter.is_empty() {
-        return Err(operator.error(40087, "takes a delimiter that is not empty"));
+        return Err(operator.error(40087, "requires a delimiter that is not empty"));
     }
     for part in text.split(delimiter) {
         out.push(part);

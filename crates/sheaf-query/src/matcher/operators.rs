@@ -94,7 +94,7 @@ fn parse_operator(
         "$geoWithin" | "$within" | "$geoIntersects" | "$near" | "$nearSphere" | "$geoNear"
         | "$maxDistance" | "$minDistance" | "$uniqueDocs" => Err(Error::new(
             ErrorCode::NOT_IMPLEMENTED,
-            format!("{name} is not supported: there are no geospatial queries yet"),
+            format!("{name} is not supported: geospatial queries are not supported yet"),
         )),
         "$expr" if level.in_element => Err(Error::bad_value(
             "$expr can only be applied to the top-level document",
@@ -158,7 +158,7 @@ fn parse_not(
         RawValue::Regex { pattern, options } => Ok(not(regex(path, pattern, options, level)?)),
         RawValue::Document(doc) => {
             if doc.is_empty() {
-                return Err(Error::bad_value("$not cannot be empty: give it operators"));
+                return Err(Error::bad_value("$not cannot be empty: specify operators"));
             }
             Ok(not(conjunction(parse_operators(path, doc, level)?)))
         }
@@ -294,12 +294,12 @@ fn parse_mod(path: &Arc<FieldPath>, value: RawValue<'_>) -> Result<MatchExpressi
         (Some(divisor), Some(remainder), None) => (divisor, remainder),
         (_, _, Some(_)) => {
             return Err(Error::bad_value(
-                "malformed mod, too many elements: give [divisor, remainder]",
+                "malformed mod, too many elements: specify [divisor, remainder]",
             ));
         }
         _ => {
             return Err(Error::bad_value(
-                "malformed mod, not enough elements: give [divisor, remainder]",
+                "malformed mod, not enough elements: specify [divisor, remainder]",
             ));
         }
     };

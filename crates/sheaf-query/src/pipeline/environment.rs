@@ -297,7 +297,7 @@ fn unreachable_collection(from: &ForeignName) -> Error {
     Error::new(
         ErrorCode::INTERNAL_ERROR,
         format!(
-            "there is no way to the collection '{}' from here",
+            "the collection '{}' cannot be read in this context",
             from.collection
         ),
     )

@@ -205,7 +205,7 @@ fn check_size(doc: &DocBuf, bytes_max: usize) -> Result<()> {
         return Err(Error::new(
             ErrorCode::BSON_OBJECT_TOO_LARGE,
             format!(
-                "a pipeline's document of {} bytes is larger than the {bytes_max} that it may have here",
+                "a pipeline's document of {} bytes exceeds the limit of {bytes_max} bytes",
                 doc.len_bytes()
             ),
         ));

@@ -564,7 +564,7 @@ fn merged(
             return Err(Error::new(
                 ErrorCode::EXCEEDED_MEMORY_LIMIT,
                 format!(
-                    "the accumulators of one group of $group hold more than {BLOCKING_BYTES_MAX} bytes; gather fewer or smaller values in a group"
+                    "the accumulators of one group of $group hold more than {BLOCKING_BYTES_MAX} bytes; accumulate fewer or smaller values per group"
                 ),
             ));
         }

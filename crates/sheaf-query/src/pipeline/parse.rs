@@ -469,7 +469,7 @@ fn replace_root(value: RawValue<'_>, context: &StageContext<'_>) -> Result<Parse
         return Err(location(
             40230,
             format!(
-                "unrecognized option to $replaceRoot: '{}'; known is newRoot",
+                "unrecognized option to $replaceRoot: '{}'; the only option is newRoot",
                 other.key()
             ),
         ));

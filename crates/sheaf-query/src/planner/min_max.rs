@@ -106,7 +106,7 @@ fn key_values(
             ErrorCode(51174),
             format!(
                 "The index chosen is not compatible with min/max: index '{}' has another \
-                 collation than the query, and {} holds text",
+                 collation than the query, and {} contains text",
                 index.name,
                 sheaf_bson::json::shell_doc(key.as_raw())
             ),

@@ -228,7 +228,7 @@ fn collect(
             .any(|part| part.is_empty() || part.starts_with('$'))
         {
             return Err(Error::bad_value(format!(
-                "Bad 'wildcardProjection': '{path}' is no path of a field"
+                "Bad 'wildcardProjection': '{path}' is not a valid field path"
             )));
         }
         match element.value() {

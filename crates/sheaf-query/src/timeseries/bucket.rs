@@ -103,7 +103,7 @@ impl Bucket {
         };
         let control = inner(doc, CONTROL)?;
         let Some(RawValue::ObjectId(id)) = doc.get("_id") else {
-            return Err(damaged("its _id is no ObjectId"));
+            return Err(damaged("its _id is not an ObjectId"));
         };
         let (min, max) = (
             inner(control.as_raw(), "min")?,

@@ -114,13 +114,15 @@ impl ColumnCursor {
         match (self.kind, self.before) {
             (MISSING, _) => return Ok(None),
             (REPEAT, Before::Date(date, _)) => self.before = Before::Date(date, 0),
-            (REPEAT, Before::Nothing) => return Err(damaged("nothing is to be repeated")),
+            (REPEAT, Before::Nothing) => {
+                return Err(damaged("a repeated value has no previous value"));
+            }
             (REPEAT, _) => {}
             (LITERAL, before) => {
                 let rest = column.get(self.at..).unwrap_or(&[]);
                 let element = RawElement::parse_prefix(rest)
                     .filter(|element| element.key_bytes().is_empty())
-                    .ok_or_else(|| damaged("a literal is no value"))?;
+                    .ok_or_else(|| damaged("a literal is not a value"))?;
                 self.before = match (element.value(), before) {
                     (RawValue::Int32(n), _) => Before::Int32(n),
                     (RawValue::Int64(n), _) => Before::Int64(n),
@@ -156,7 +158,7 @@ impl ColumnCursor {
                 );
                 let bytes = column.get(self.at + 1..self.at + 1 + len);
                 let Some(bytes) = bytes.filter(|bytes| bytes.len() <= 8) else {
-                    return Err(damaged("a double is cut"));
+                    return Err(damaged("a double is truncated"));
                 };
                 let mut whole = [0; 8];
                 whole[8 - len..].copy_from_slice(bytes);
@@ -181,7 +183,7 @@ impl ColumnCursor {
             Before::Double(x) => RawValue::Double(x),
             Before::ObjectId(id) => RawValue::ObjectId(ObjectId(id)),
             Before::Literal(at) => RawElement::parse_prefix(column.get(at..).unwrap_or(&[]))
-                .ok_or_else(|| damaged("a literal is no value"))?
+                .ok_or_else(|| damaged("a literal is not a value"))?
                 .value(),
             Before::Nothing => return Err(damaged("a value is missing")),
         }))
@@ -193,7 +195,7 @@ impl ColumnCursor {
         loop {
             let byte = *column
                 .get(self.at)
-                .ok_or_else(|| damaged("a number is cut"))?;
+                .ok_or_else(|| damaged("a number is truncated"))?;
             self.at += 1;
             bits |= u64::from(byte & 0x7F) << shift;
             if byte < 0x80 {

@@ -167,7 +167,7 @@ impl Bucketing {
             }
             (Some(_), _, _) => Err(invalid(
                 "Timeseries 'granularity' cannot be given together with 'bucketMaxSpanSeconds' or \
-                 'bucketRoundingSeconds'; give the one or the other two",
+                 'bucketRoundingSeconds'; specify either the former or both of the latter",
             )),
             (None, Some(span), Some(rounding)) if span == rounding => Ok((None, span, rounding)),
             (None, _, _) => Err(invalid(

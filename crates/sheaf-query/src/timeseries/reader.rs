@@ -154,7 +154,7 @@ impl BucketReader {
         loop {
             let time = match self.time.cursor.next(&self.time.bytes)? {
                 Some(RawValue::DateTime(time)) => time,
-                Some(_) => return Err(damaged("a time is no date")),
+                Some(_) => return Err(damaged("a time is not a date")),
                 None => {
                     self.open = false;
                     return Ok(None);

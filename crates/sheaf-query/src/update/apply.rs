@@ -174,7 +174,7 @@ impl<'u, 'd: 'u> Walk<'u, 'd> {
                 index: u32::try_from(index).ok(),
             }),
             None => Err(Error::bad_value(
-                "the positional operator did not find the match needed from the query: the query must match the array that '$' stands in",
+                "the positional operator did not find the match needed from the query: the query must match an element of the array to which '$' refers",
             )),
         }
     }

@@ -393,7 +393,7 @@ fn parse_bit(path: &str, value: RawValue<'_>, _: &ParseContext) -> Result<Operat
             "xor" => BitOperation::Xor,
             other => {
                 return Err(Error::bad_value(format!(
-                    "$bit knows 'and', 'or' and 'xor', not '{other}' in {{{path}: {}}}",
+                    "$bit supports 'and', 'or' and 'xor', not '{other}' in {{{path}: {}}}",
                     shell(value)
                 )));
             }
@@ -433,14 +433,14 @@ fn parse_current_date(path: &str, value: RawValue<'_>, _: &ParseContext) -> Resu
                     ("$type", RawValue::String("date")) => timestamp = Some(false),
                     ("$type", RawValue::String("timestamp")) => timestamp = Some(true),
                     ("$type", other) => {
-                        return refuse(format!("{} is no type of a date", shell(other)));
+                        return refuse(format!("{} is not a date type", shell(other)));
                     }
                     (other, _) => return refuse(format!("unrecognized option '{other}'")),
                 }
             }
             match timestamp {
                 Some(timestamp) => Ok(Operator::CurrentDate { timestamp }),
-                None => refuse("the '$type' is not given".to_owned()),
+                None => refuse("'$type' is missing".to_owned()),
             }
         }
         other => refuse(format!(

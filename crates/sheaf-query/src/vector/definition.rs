@@ -156,7 +156,7 @@ impl VectorIndexDefinition {
         let vectors = self.vectors.iter().map(|vector| &vector.path);
         if vectors.chain(&self.filters).any(|other| **other == *path) {
             return Err(Error::bad_value(format!(
-                "the path '{}' stands twice in 'definition.fields'",
+                "the path '{}' occurs twice in 'definition.fields'",
                 path.dotted()
             )));
         }

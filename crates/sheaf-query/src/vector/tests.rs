@@ -264,7 +264,7 @@ fn definitions_are_checked() {
         (
             doc! {"fields": [vector.clone(), vector.clone()]},
             2,
-            "stands twice",
+            "occurs twice",
         ),
         (doc! {"fields": [7]}, 14, "must be an object"),
         (

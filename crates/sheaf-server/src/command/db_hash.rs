@@ -26,12 +26,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
                 let names = names.iter().map(|name| {
                     name.as_str().ok_or_else(|| {
                         Error::bad_value(
-                            "BSON field 'dbHash.collections' must hold names of collections",
+                            "BSON field 'dbHash.collections' must contain names of collections",
                         )
                     })
                 });
                 let names = names.collect::<Result<Vec<_>, _>>()?;
-                // An empty list means all collections, as no list does.
+                // An empty list means all collections, as does a missing one.
                 wanted = (!names.is_empty()).then_some(names);
             }
             _ => cx.unknown_field(&element)?,

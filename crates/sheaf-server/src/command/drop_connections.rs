@@ -26,12 +26,12 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     fields::required(NAME, "hostAndPort", hosts)
 }
 
-/// Errors: `FailedToParse` for what is no `host`, `host:port` or `[address]:port`.
+/// Errors: `FailedToParse` for text that is not `host`, `host:port` or `[address]:port`.
 fn check_host(text: &str) -> Result<(), Error> {
     let wrong = |why: &str| {
         Err(Error::new(
             ErrorCode::FAILED_TO_PARSE,
-            format!("'{text}' is no host and port: {why}"),
+            format!("'{text}' is not a host and port: {why}"),
         ))
     };
     let (host, port) = match text.strip_prefix('[') {

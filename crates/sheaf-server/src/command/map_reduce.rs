@@ -191,9 +191,9 @@ fn target<'a>(element: &RawElement<'a>) -> Result<Target<'a>, Error> {
     }
     match found {
         Some(Target::Collection { mode, name, .. }) => Ok(Target::Collection { mode, db, name }),
-        Some(Target::Inline) if db.is_some() => {
-            Err(Error::bad_value("mapReduce.out: inline takes no db"))
-        }
+        Some(Target::Inline) if db.is_some() => Err(Error::bad_value(
+            "mapReduce.out: 'db' is not allowed with inline",
+        )),
         Some(inline) => Ok(inline),
         None => Err(Error::bad_value(
             "mapReduce.out has one of inline, replace, merge and reduce",

@@ -60,7 +60,7 @@ fn documents<'a>(command: &str, element: &RawElement<'a>) -> Result<Vec<RawDoc<'
             other => Err(Error::new(
                 ErrorCode::TYPE_MISMATCH,
                 format!(
-                    "BSON field '{command}.{}' must hold documents, not {}",
+                    "BSON field '{command}.{}' must contain documents, not {}",
                     element.key(),
                     other.type_name()
                 ),

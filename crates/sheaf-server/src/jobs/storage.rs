@@ -38,7 +38,7 @@ fn run(server: &Server, was_failing: &mut bool) -> Next {
     server.log.error(
         Component::Storage,
         events::ENGINE_READ_ONLY,
-        "The storage engine refuses writes; reads continue. \
+        "The storage engine rejects writes; reads continue. \
          Remove the cause and restart the server",
         |attr| {
             attr.append("error", why.as_str());

@@ -315,7 +315,7 @@ impl Connection<'_> {
         self.log.info(
             Component::Network,
             events::MESSAGE_REFUSED,
-            "Message refused",
+            "Message rejected",
             |attr| {
                 attr.append("remote", self.link.peer().to_string().as_str());
                 attr.append("connectionId", self.link.id() as i64);

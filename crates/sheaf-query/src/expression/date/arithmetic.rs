@@ -327,14 +327,18 @@ fn moved<'e>(
         true => amount.checked_neg().ok_or_else(|| {
             operator.error(
                 6045000,
-                format_args!("takes no amount of {amount}: its negation is no long"),
+                format_args!(
+                    "does not accept an amount of {amount}: its negation does not fit a long"
+                ),
             )
         })?,
     };
     if !is_possible(amount, unit) {
         return Err(operator.error(
             5976500,
-            format_args!("takes no amount of {amount} units: it exceeds the range of dates"),
+            format_args!(
+                "does not accept an amount of {amount} units: it exceeds the range of dates"
+            ),
         ));
     }
     match shift(date, unit, amount, &zone) {
@@ -345,7 +349,7 @@ fn moved<'e>(
 
 /// The error for a result outside the range of dates.
 fn overflow(operator: &'static Operator, code: i32) -> Error {
-    operator.error(code, "gives a result outside the range of dates")
+    operator.error(code, "has a result outside the range of dates")
 }
 
 /// `$dateAdd: {startDate, unit, amount, timezone}`.

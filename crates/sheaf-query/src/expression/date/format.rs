@@ -205,7 +205,7 @@ impl Parsed {
             let days = days_of_iso(year, week, weekday);
             let (back, same) = Civil::from_millis(days * DAY_MILLIS).iso_week();
             if (back, same) != (year, week) || !(1..=7).contains(&weekday) {
-                return Err("there is no such day".to_owned());
+                return Err("the day does not exist".to_owned());
             }
             return Ok(days);
         }
@@ -214,20 +214,20 @@ impl Parsed {
         if let (Some(day), None) = (self.day_of_year, self.month) {
             let length = Civil::days_of(year + 1, 1, 1) - Civil::days_of(year, 1, 1);
             if !(1..=length).contains(&day) {
-                return Err("there is no such day".to_owned());
+                return Err("the day does not exist".to_owned());
             }
             return Ok(Civil::days_of(year, 1, 1) + day - 1);
         }
         let month = self.month.ok_or_else(|| missing("month"))?;
         let day = self.day.ok_or_else(|| missing("day"))?;
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-            return Err("there is no such day".to_owned());
+            return Err("the day does not exist".to_owned());
         }
         let days = Civil::days_of(year, month, day);
         let back = Civil::from_millis(days * DAY_MILLIS);
         match (back.month, back.day) == (month, day) {
             true => Ok(days),
-            false => Err("there is no such day".to_owned()),
+            false => Err("the day does not exist".to_owned()),
         }
     }
 }
@@ -379,7 +379,7 @@ fn instant(parsed: &Parsed, zone: Option<&Zone>) -> Result<i64, String> {
         (Some(offset), _) => Ok(local - offset),
         (None, Some(zone)) => zone
             .to_utc(local)
-            .ok_or_else(|| "there is no such date".to_owned()),
+            .ok_or_else(|| "the date does not exist".to_owned()),
         (None, None) => Ok(local),
     }
 }

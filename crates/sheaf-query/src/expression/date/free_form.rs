@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     }
     if let Some(zone) = zone {
         let local = parsed.days()? * DAY_MILLIS + parsed.time;
-        let instant = zone.to_utc(local).ok_or("there is no such date")?;
+        let instant = zone.to_utc(local).ok_or("the date does not exist")?;
         parsed.offset = Some(local - instant);
     }
     // Also fails if the day does not exist.

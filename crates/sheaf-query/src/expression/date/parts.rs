@@ -200,7 +200,7 @@ pub(in crate::expression) fn date_from_parts<'e>(
         Some(instant) => Ok(Value::DateTime(DateTime(instant)).into()),
         None => Err(operator.error(
             ErrorCode::DURATION_OVERFLOW.0,
-            "gives a date outside the range of dates",
+            "results in a date outside the range of dates",
         )),
     }
 }

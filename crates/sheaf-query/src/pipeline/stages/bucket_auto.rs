@@ -341,7 +341,7 @@ impl StageExec for Running {
                 return Err(Error::new(
                     ErrorCode::EXCEEDED_MEMORY_LIMIT,
                     format!(
-                        "the accumulators of one bucket of {NAME} hold more than {BLOCKING_BYTES_MAX} bytes; ask for more buckets, or for smaller values"
+                        "the accumulators of one bucket of {NAME} hold more than {BLOCKING_BYTES_MAX} bytes; request more buckets, or accumulate smaller values"
                     ),
                 ));
             }

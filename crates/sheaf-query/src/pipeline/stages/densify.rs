@@ -125,7 +125,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
                 for name in names {
                     let RawValue::String(name) = name else {
                         return Err(failed(format!(
-                            "'partitionByFields' of {NAME} must hold strings"
+                            "'partitionByFields' of {NAME} must contain strings"
                         )));
                     };
                     partition_by.push((Box::from(name), path_of(name, scope)?));
@@ -447,7 +447,7 @@ impl StageExec for Running {
             (Some(Place::Date(_)), None) => {
                 return Err(location(
                     6053600,
-                    format!("{NAME} found a date, and its range has no unit"),
+                    format!("{NAME} found a date, but its range has no unit"),
                 ));
             }
             (Some(Place::Number(_)), Some(_)) => {

@@ -70,7 +70,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         if facets.iter().any(|(known, _)| **known == *name) {
             return Err(location(
                 40172,
-                format!("the name '{name}' of a facet is given twice"),
+                format!("the name '{name}' of a facet is specified twice"),
             ));
         }
         let pipeline = Pipeline::parse_sub(stages, NAME, context)?;

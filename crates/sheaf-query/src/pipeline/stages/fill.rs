@@ -79,7 +79,7 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
             let mut key = DocBuilder::new();
             for (at, field) in fields.iter().enumerate() {
                 let RawValue::String(path) = field else {
-                    return Err(failed("'partitionByFields' of $fill must hold strings"));
+                    return Err(failed("'partitionByFields' of $fill must contain strings"));
                 };
                 if path.starts_with('$') {
                     return Err(location(

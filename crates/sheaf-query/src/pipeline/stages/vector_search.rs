@@ -209,7 +209,7 @@ fn check_filter(filter: &MatchExpression) -> Result<()> {
             ErrorCode::NOT_IMPLEMENTED,
             format!(
                 "'{NAME}.filter' does not support {refused}; it can have $eq, $ne, $gt, $gte, $lt, $lte, \
-                 $in, $nin, $exists, $and, $or, $nor and $not. Filter further by a $match behind the stage"
+                 $in, $nin, $exists, $and, $or, $nor and $not. Use a $match after the stage for other conditions"
             ),
         ));
     }

@@ -279,8 +279,8 @@ fn make_leniently(
                 offset: Some(offset),
                 table: Some(*table),
                 detail: format!(
-                    "the value that batch {seq} gave to key {key}: the log has what changed, and the \
-                     value before it is lost; {what}"
+                    "the value of key {key} in batch {seq}: the log contains only a delta, and the \
+                     value to which it applies is lost; {what}"
                 ),
             });
         }

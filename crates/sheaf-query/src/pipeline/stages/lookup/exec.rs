@@ -254,7 +254,7 @@ impl LookupExec {
                 return Err(location(
                     4568,
                     format!(
-                        "the documents of '{}' that match in a $lookup are more than {JOINED_BYTES_MAX} bytes together; unwind them directly behind the $lookup, or join fewer",
+                        "the documents of '{}' that match in a $lookup exceed {JOINED_BYTES_MAX} bytes; add an $unwind directly after the $lookup, or join fewer documents",
                         self.lookup.from.collection
                     ),
                 ));

@@ -132,7 +132,9 @@ pub(super) fn stages(
     let collator = context.parse.collator().cloned();
     let sort = match sort_by.map(SortSpec::parse).transpose()? {
         Some(SortSpec::Pattern(pattern)) => Some(pattern.with_collator(collator.clone())),
-        Some(SortSpec::Natural(_)) => return Err(failed("$natural is no order of partitions")),
+        Some(SortSpec::Natural(_)) => {
+            return Err(failed("partitions cannot be sorted by $natural"));
+        }
         Some(SortSpec::None) | None => None,
     };
     let order = match &sort {

@@ -268,7 +268,7 @@ fn sliding(over: &Over, spec: &AccumulatorSpec, slides: bool) -> Result<Sliding>
                 bytes: 0,
             },
             AccumulatorKind::MergeObjects | AccumulatorKind::Script => {
-                return Err(failed("this accumulator is no window function"));
+                return Err(failed("this accumulator is not a window function"));
             }
         },
     })

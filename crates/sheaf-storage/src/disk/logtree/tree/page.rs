@@ -229,7 +229,7 @@ impl Shape {
                 (_, extent) => !extent && value_len == PagePtr::LEN,
             };
             if !sound {
-                return Err("a value in the page is no pointer");
+                return Err("a value in the page is not a pointer");
             }
             at = end;
         }

@@ -53,5 +53,5 @@ pub use path::FieldPath;
 pub use raw::{RawArray, RawArrayIter, RawDoc, RawElement, RawIter};
 pub use raw_value::RawValue;
 pub use record_id::RecordId;
-pub use validate::{ValidateOptions, validate};
+pub use validate::{DOCUMENT_DEPTH_MAX, ValidateOptions, validate};
 pub use value::{ArrayBuf, DocBuf, Value};

@@ -118,8 +118,8 @@ fn check_records(
         op.check_interrupt()?;
         report.records += 1;
         let id = record_id_of(cursor.key());
-        let options = sheaf_bson::validate::ValidateOptions::default();
-        let well_formed = sheaf_bson::validate::validate(cursor.value(), &options);
+        let options = sheaf_bson::ValidateOptions::STORED;
+        let well_formed = sheaf_bson::validate(cursor.value(), &options);
         match (id, well_formed, RawDoc::parse(cursor.value())) {
             (Some(id), Ok(()), Ok(doc)) => {
                 // A validator that fails to evaluate is not a fault of the document.

@@ -25,11 +25,9 @@ use crate::{Error, ErrorCode};
 /// size may add.
 const MAX_DOCUMENT_BYTES: usize = (16 << 20) + (16 << 10);
 
-/// Documents may be nested 100 levels deep; the commands around them (an update in an array of
-/// updates) add a few levels.
-const LIMITS: ValidateOptions = ValidateOptions {
-    depth_max: 100 + 16,
-};
+/// A command may have 200 levels of documents and arrays below it, as in MongoDB. What it may store
+/// is less ([`sheaf_bson::DOCUMENT_DEPTH_MAX`]).
+const LIMITS: ValidateOptions = ValidateOptions { depth_max: 200 };
 
 /// Maximum number of document sequences in a message: more than any command has array fields.
 const MAX_SEQUENCES: usize = 16;

@@ -23,7 +23,7 @@ use crate::object_id::ObjectId;
 use crate::value::{DocBuf, Value};
 
 /// Maximum nesting of a text: the nesting limit of documents, plus Extended JSON wrappers.
-const DEPTH_MAX: u32 = 110;
+const DEPTH_MAX: u32 = 210;
 
 /// Parses exactly one value. The error's offset is relative to `text`.
 pub fn parse(text: &str) -> Result<Value, BsonError> {

@@ -3,7 +3,7 @@
 use sheaf_bson::{DocBuilder, RawValue, ValidateOptions, Value, doc, validate};
 
 fn check(bytes: &[u8]) -> Result<(), String> {
-    validate(bytes, &ValidateOptions::default()).map_err(|e| e.to_string())
+    validate(bytes, &ValidateOptions { depth_max: 100 }).map_err(|e| e.to_string())
 }
 
 fn nested(levels: usize) -> Vec<u8> {

@@ -17,8 +17,8 @@ use sheaf_bson::{
 
 /// Maximum size of a document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// Maximum nesting depth, counting the document itself (manual, "MongoDB Limits and Thresholds").
-pub const DEPTH_MAX: usize = 100;
+/// Maximum nesting depth, counting the document itself.
+pub const DEPTH_MAX: usize = sheaf_bson::DOCUMENT_DEPTH_MAX;
 
 /// Returns the document as it will be stored.
 ///
@@ -190,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_hundred_levels() {
+    fn at_most_180_levels() {
         let mut now = || Timestamp::default();
-        assert!(prepare_for_insert(nested(100).as_raw(), &mut now).is_ok());
-        let error = prepare_for_insert(nested(101).as_raw(), &mut now).unwrap_err();
+        assert!(prepare_for_insert(nested(180).as_raw(), &mut now).is_ok());
+        let error = prepare_for_insert(nested(181).as_raw(), &mut now).unwrap_err();
         assert_eq!(error.code(), ErrorCode::OVERFLOW);
     }
     use sheaf_bson::doc;

@@ -18,7 +18,7 @@ use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, Value};
 use super::budget;
 
 /// Maximum nesting of arrays and objects.
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = 200;
 
 /// Why parsing stopped.
 enum Failure {

@@ -18,7 +18,7 @@ use super::variables::{Binding, VariableScope, check_read_name, check_user_name}
 use super::{Expression, arithmetic, budget, folding, location, script_parser};
 
 /// Maximum nesting of operators, documents and arrays together.
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = 200;
 
 /// Parses an expression. Errors: an unknown or malformed operator, variable or path, which the
 /// message names.

@@ -21,7 +21,7 @@ use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
 
 /// Maximum nesting of a projection.
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = 200;
 
 /// How fields that are not named are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

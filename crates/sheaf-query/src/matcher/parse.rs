@@ -26,7 +26,7 @@ use super::{Comparison, ComparisonOp, MatchExpression};
 use crate::expression::VariableScope;
 use crate::schema::JsonSchema;
 
-/// Maximum depth of the tree.
+/// Maximum depth of the tree: 100 nested operators and the predicate of a field.
 const DEPTH_MAX: usize = 100;
 /// Maximum number of regular expressions in one filter: a compiled pattern takes kilobytes, its
 /// source only a few bytes.
@@ -72,7 +72,7 @@ impl<'c> Level<'c> {
 
     /// The next deeper level. Errors: BadValue beyond [`DEPTH_MAX`].
     pub fn deeper(self) -> Result<Level<'c>, Error> {
-        if self.depth >= DEPTH_MAX {
+        if self.depth > DEPTH_MAX {
             return Err(Error::bad_value(format!(
                 "exceeded the maximum query tree depth of {DEPTH_MAX}; nest the filter less deeply"
             )));

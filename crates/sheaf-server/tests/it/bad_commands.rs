@@ -93,11 +93,11 @@ fn odd(dice: &mut Dice) -> Value {
     }
 }
 
-/// The value nested in about a hundred documents or arrays.
+/// The value nested in up to two hundred documents or arrays, the limit of a request.
 fn deep(value: Value, dice: &mut Dice) -> Value {
     let key = dice.of(&["$and", "a", "$not", "$expr"]);
     let mut value = value;
-    for _ in 0..60 + dice.below(100) {
+    for _ in 0..60 + dice.below(140) {
         value = match dice.below(2) {
             0 => Value::Document(doc! {key: value}),
             _ => Value::from(vec![value]),

@@ -8,7 +8,7 @@ use sheaf_bson::{DocBuf, DocBuilder, RawValue};
 use sheaf_server::Session;
 
 /// Stack size of the thread that runs commands, equal to a connection's.
-const STACK_BYTES: usize = 4 << 20;
+const STACK_BYTES: usize = 8 << 20;
 
 /// One session on a dedicated thread, as on a connection.
 pub struct Client {

@@ -132,7 +132,7 @@ fn refused_messages_are_answered_and_skipped() {
     bad_utf8[6] = 0xff;
     let long = doc! {"a": "x".repeat(17 << 20).as_str()};
     let mut deep = doc! {"a": 1};
-    for _ in 0..200 {
+    for _ in 0..201 {
         deep = doc! {"a": deep};
     }
     let cases: Vec<(&str, Vec<u8>, ErrorCode)> = vec![

@@ -24,13 +24,13 @@ use super::listener::Listener;
 use super::message_memory::MessageMemory;
 use super::{Connections, Service};
 
-/// Address space for a connection's stack; only the part in use takes memory. In optimised builds
-/// not a multiple of a huge page, so that the kernel never uses one. Frames of unoptimised builds
-/// are several times as large.
+/// Address space for a connection's stack; only the part in use takes memory. It has room for a
+/// request of the deepest nesting. In optimised builds less than a huge page, so that the kernel
+/// never uses one. Frames of unoptimised builds are several times as large.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {
-    4 << 20
+    8 << 20
 } else {
-    1 << 20
+    (2 << 20) - (64 << 10)
 };
 
 /// How long accepting pauses after an error, such as a lack of descriptors or memory.

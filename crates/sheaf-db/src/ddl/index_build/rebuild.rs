@@ -201,7 +201,7 @@ impl Db {
         while on {
             op.check_interrupt()?;
             let is_document = record_id_of(cursor.key()).is_some()
-                && validate(cursor.value(), &ValidateOptions::default()).is_ok();
+                && validate(cursor.value(), &ValidateOptions::STORED).is_ok();
             if !is_document {
                 removing.remove(cursor.key())?;
             } else if let Some(place) = place_of(collection, cursor.value())

@@ -118,17 +118,20 @@ impl Db {
         db.find_clock()?;
         db.find_oplog()?;
         db.drop_unfinished_outputs()?;
+        db.complete_system_views()?;
         Ok(db)
     }
 
-    /// Drops the collections that `$out` was filling when the server died.
+    /// Drops the collections that `$out` was filling when the server died, and those that clients
+    /// created as temporary.
     fn drop_unfinished_outputs(&self) -> Result<()> {
         let catalog = self.catalog();
-        for ns in catalog.collections().map(|collection| collection.ns()) {
+        for collection in catalog.collections() {
+            let ns = collection.ns();
             // Bucket collections are dropped along with their time-series collection.
             let name = ns.collection();
             let name = name.strip_prefix(BUCKETS_PREFIX).unwrap_or(name);
-            if name.starts_with(TEMPORARY_PREFIX) {
+            if name.starts_with(TEMPORARY_PREFIX) || collection.options().is_temporary() {
                 self.drop_collection(&OpContext::new(), &Namespace::new(ns.db(), name)?)?;
             }
         }

@@ -48,6 +48,7 @@ pub mod timeseries;
 pub mod transaction_memory;
 pub mod ttl;
 pub mod txn;
+pub mod usage;
 pub mod validate;
 pub mod write;
 

@@ -15,8 +15,8 @@ pub const SYSTEM_PREFIX: &str = "system.";
 /// The collection of a database that the profiler writes.
 pub const PROFILE: &str = "system.profile";
 
-/// The collection of a database under which the oplog records the definitions of its views. Views
-/// are rows of the catalog, and nothing is stored under this name.
+/// The collection of a database with the definitions of its views, under which the oplog records
+/// them.
 pub const VIEWS: &str = "system.views";
 
 /// The namespace of the oplog.

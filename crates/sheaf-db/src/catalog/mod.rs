@@ -22,6 +22,7 @@ pub(crate) mod open;
 pub mod options;
 pub(crate) mod rows;
 pub mod snapshot;
+pub(crate) mod system_views;
 pub mod uuid;
 pub mod views;
 

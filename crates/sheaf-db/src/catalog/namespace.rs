@@ -16,7 +16,7 @@ use sheaf_bson::{Error, ErrorCode, Result};
 
 use crate::system_names::{
     BUCKETS_PREFIX, OPLOG_NAMESPACE, PROFILE, SESSIONS_NAMESPACE, SYSTEM_PREFIX,
-    TRANSACTIONS_NAMESPACE,
+    TRANSACTIONS_NAMESPACE, VIEWS,
 };
 
 /// Database names must be shorter than this many bytes.
@@ -25,7 +25,7 @@ pub const DATABASE_NAME_BYTES_LIMIT: usize = 64;
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
 /// System collections that clients may create.
-const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, "system.js", "system.users"];
+const CREATABLE_SYSTEM_COLLECTIONS: &[&str] = &[PROFILE, VIEWS, "system.js", "system.users"];
 
 /// Further system collections that a database of the server may have, as in MongoDB.
 const CREATABLE_IN: &[(&str, &[&str])] = &[
@@ -100,6 +100,16 @@ impl Namespace {
     /// Whether this is a system collection (`system.*`).
     pub fn is_system(&self) -> bool {
         self.collection().starts_with(SYSTEM_PREFIX)
+    }
+
+    /// Whether this names the collection that the profiler writes.
+    pub fn is_profile(&self) -> bool {
+        self.collection() == PROFILE
+    }
+
+    /// Whether this names the collection of a database's views.
+    pub fn is_views(&self) -> bool {
+        self.collection() == VIEWS
     }
 
     /// Whether this names the bucket collection of a time-series collection.
@@ -246,7 +256,7 @@ mod tests {
 
     #[test]
     fn not_for_users() {
-        for name in ["system.indexes", "system.views", "system."] {
+        for name in ["system.indexes", "system.view", "system."] {
             let ns = Namespace::new("d", name).unwrap();
             assert_eq!(
                 ns.check_creatable().unwrap_err().code(),

@@ -10,6 +10,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::uuid::Uuid;
 use crate::catalog::views::ViewDefinition;
 use crate::collection::Collection;
+use crate::usage::CollectionUsage;
 
 /// The catalog at one version.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +37,14 @@ impl CatalogSnapshot {
         self.database(ns.db())?.views.get(ns.collection())
     }
 
+    /// Usage of the collection or view of this name.
+    pub fn usage(&self, ns: &Namespace) -> Option<&CollectionUsage> {
+        match self.collection(ns) {
+            Some(collection) => Some(collection.usage()),
+            None => self.view(ns).map(|view| view.usage()),
+        }
+    }
+
     /// The collection with this UUID. Linear in the number of collections.
     pub fn collection_by_uuid(&self, uuid: Uuid) -> Option<&Arc<Collection>> {
         self.collections().find(|c| c.uuid() == uuid)
@@ -54,6 +63,11 @@ impl CatalogSnapshot {
     /// All collections of all databases, ordered by name.
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
         self.databases.values().flat_map(|db| db.collections())
+    }
+
+    /// All views of all databases, ordered by name.
+    pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDefinition>> {
+        self.databases.values().flat_map(|db| db.views())
     }
 
     /// Number of changes since the server started.

@@ -15,9 +15,10 @@ use sheaf_bson::{
 };
 
 use crate::catalog::namespace::Namespace;
+use crate::usage::CollectionUsage;
 
 /// A view definition as stored.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ViewDefinition {
     pub(crate) ns: Namespace,
     pub(crate) on: Box<str>,
@@ -25,6 +26,17 @@ pub struct ViewDefinition {
     /// Collation of operations on the view; `None` for byte order, whatever the underlying
     /// collection has.
     pub(crate) collator: Option<Arc<Collator>>,
+    /// Usage since the server opened or created the view; no part of the definition.
+    pub(crate) usage: Arc<CollectionUsage>,
+}
+
+impl PartialEq for ViewDefinition {
+    fn eq(&self, other: &Self) -> bool {
+        self.ns == other.ns
+            && self.on == other.on
+            && self.pipeline == other.pipeline
+            && self.collator == other.collator
+    }
 }
 
 /// A view resolved down to the underlying collection.
@@ -62,7 +74,13 @@ impl ViewDefinition {
             on: on.into(),
             pipeline,
             collator: None,
+            usage: Arc::default(),
         }
+    }
+
+    /// Usage since the server opened or created the view.
+    pub fn usage(&self) -> &CollectionUsage {
+        &self.usage
     }
 
     /// Its name.
@@ -112,6 +130,7 @@ impl ViewDefinition {
             on: on.into(),
             pipeline: pipeline.to_buf(),
             collator: collation.collator().cloned(),
+            usage: Arc::default(),
         })
     }
 

@@ -11,7 +11,6 @@ mod damage;
 pub mod index_build;
 pub mod intent;
 pub mod stats;
-pub mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +19,7 @@ use parking_lot::Mutex;
 use sheaf_bson::{Collator, DocBuf, Error, ErrorCode, RawDoc, Result};
 use sheaf_query::planner::index_entry::IndexEntry;
 use sheaf_query::planner::solution::SolutionNode;
+use sheaf_query::timeseries::TimeseriesOptions;
 use sheaf_storage::TableId;
 
 use crate::catalog::clustered::ClusteredIndex;
@@ -30,12 +30,13 @@ use crate::collection::bucket_counters::BucketCounters;
 use crate::collection::capped_state::CappedState;
 use crate::collection::index_build::IndexBuild;
 use crate::collection::intent::CollectionIntents;
-use crate::collection::usage::CollectionUsage;
 use crate::counters::RecordIdSource;
 use crate::damage::DamageReports;
 use crate::index::Index;
+use crate::index::definition::IndexSpec;
 use crate::planning::index_filters::IndexFilters;
 use crate::planning::plan_cache::PlanCache;
+use crate::usage::CollectionUsage;
 
 /// A collection at one catalog version. A holder can keep reading the tables it names, from a
 /// snapshot taken while the catalog had this version.
@@ -209,11 +210,15 @@ impl Collection {
 
     /// Number of indexes as commands count them: the clustered index is the collection itself.
     pub fn index_count(&self) -> usize {
-        self.indexes.entries.len() - usize::from(self.clustered().is_some())
+        let own = self.clustered().is_some() && !self.ns.is_views();
+        self.indexes.entries.len() - usize::from(own)
     }
 
     /// The complete indexes as `listIndexes` shows them.
     pub fn list_index_docs(&self) -> Vec<DocBuf> {
+        if self.ns.is_views() {
+            return vec![IndexSpec::id_index().to_doc()];
+        }
         let expires = self.options.expire_after_seconds();
         let collator = self.collator().map(|collator| &**collator);
         // The index on the ids of buckets was not created by a user.
@@ -221,7 +226,11 @@ impl Collection {
             .clustered()
             .filter(|_| self.options.timeseries().is_none());
         let clustered = clustered.map(|c| c.to_index_doc(collator, expires));
-        let others = self.indexes.list.iter().filter(|index| !index.is_vector());
+        // As in MongoDB, the profiler's collection shows no index on _id.
+        let is_shown = |index: &&Index| {
+            !index.is_vector() && !(self.ns.is_profile() && index.spec().is_id_index())
+        };
+        let others = self.indexes.list.iter().filter(is_shown);
         let others = others.map(|index| index.spec().to_doc());
         clustered.into_iter().chain(others).collect()
     }
@@ -247,13 +256,25 @@ impl Collection {
         let mut out = sheaf_bson::DocBuilder::new();
         out.append("name", self.ns.collection());
         out.append("type", "collection");
-        out.append_bson("options", &self.options.to_doc());
+        match (self.ns.is_views(), self.options.timeseries()) {
+            (true, _) => out.append_bson("options", &CollectionOptions::default().to_doc()),
+            (false, Some(series)) => {
+                out.append_bson("options", &listed_options(&self.options, series))
+            }
+            (false, None) => out.append_bson("options", &self.options.to_doc()),
+        };
         out.begin_document("info");
         out.append("readOnly", false);
         out.append("uuid", self.uuid.as_raw());
         out.end();
-        if let (None, Some(id_index)) = (self.clustered(), self.indexes.list.first()) {
-            out.append_bson("idIndex", &id_index.spec().to_doc());
+        match (self.clustered(), self.indexes.list.first()) {
+            (None, Some(id_index)) if !self.ns.is_profile() => {
+                out.append_bson("idIndex", &id_index.spec().to_doc());
+            }
+            _ if self.ns.is_views() => {
+                out.append_bson("idIndex", &IndexSpec::id_index().to_doc());
+            }
+            _ => {}
         }
         out.finish()
     }
@@ -271,6 +292,20 @@ impl Collection {
         changed.plan_cache = Arc::default();
         Ok(changed)
     }
+}
+
+/// The options of a bucket collection as `listCollections` shows them: what every bucket is, which
+/// is checked where buckets are written, is a validator.
+fn listed_options(options: &CollectionOptions, series: &TimeseriesOptions) -> DocBuf {
+    let mut out = sheaf_bson::DocBuilder::new();
+    out.append_bson("validator", &series.bucket_schema());
+    for element in options.to_doc().iter() {
+        match element.key() {
+            "clusteredIndex" => out.append("clusteredIndex", true),
+            _ => out.append_raw_element(element),
+        };
+    }
+    out.finish()
 }
 
 /// The complete indexes of a collection, and the planner's view of them.

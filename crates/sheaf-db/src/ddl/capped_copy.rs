@@ -17,13 +17,13 @@ use sheaf_storage::Snapshot;
 
 use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
-use crate::catalog::options::Capped;
+use crate::catalog::options::{Capped, CollectionOptions};
 use crate::catalog::views::not_on_view;
 use crate::collection::Collection;
 use crate::database::Db;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::ns_not_found;
-use crate::ddl::rename::Views;
+use crate::ddl::rename::RenameWith;
 use crate::op_context::OpContext;
 use crate::records::RecordCursor;
 use crate::statement::StatementContext;
@@ -37,8 +37,11 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 impl Db {
     /// Converts a collection to a capped one with this limit.
     ///
-    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`, `InvalidOptions` for a clustered
-    /// collection, `BackgroundOperationInProgressForNamespace`.
+    /// Of a clustered collection the newest documents are those with the greatest `_id`; the
+    /// capped collection is not clustered.
+    ///
+    /// Errors: `NamespaceNotFound`, `CommandNotSupportedOnView`,
+    /// `BackgroundOperationInProgressForNamespace`.
     pub fn convert_to_capped(
         self: &Arc<Self>,
         op: &StatementContext,
@@ -64,8 +67,7 @@ impl Db {
         limit: Capped,
     ) -> Result<()> {
         let ns = source.ns();
-        let options = source.options().clone().with_capped(Some(limit));
-        self.create_collection(op, temporary, options)?;
+        self.create_collection(op, temporary, capped_options(source, limit))?;
         // Search indexes are kept: MongoDB stores them apart from the collection.
         let specs: Vec<_> = source
             .vector_indexes()
@@ -84,7 +86,7 @@ impl Db {
             return Err(ns_not_found(temporary));
         };
         let (_copy_intent, copy) = self.exclusive_on(op, copy, BuildsMeet::Refuse)?;
-        self.commit_rename(&copy, ns, Some(&source), Views::default())
+        self.commit_rename(&copy, ns, Some(&source), RenameWith::default())
     }
 
     /// Copies the newest documents of a collection into a new capped one.
@@ -108,8 +110,7 @@ impl Db {
                 ),
             ));
         }
-        let options = source.options().clone().with_capped(Some(limit));
-        self.create_collection(op, to, options)?;
+        self.create_collection(op, to, capped_options(&source, limit))?;
         let view = self.read_view(from)?;
         let Some(source) = &view.collection else {
             return Err(ns_not_found(from));
@@ -137,12 +138,6 @@ impl Db {
             return Err(Error::new(
                 ErrorCode::ILLEGAL_OPERATION,
                 format!("{ns} is an internal collection and cannot be made capped or copied"),
-            ));
-        }
-        if collection.clustered().is_some() {
-            return Err(Error::new(
-                ErrorCode::INVALID_OPTIONS,
-                format!("{ns} is clustered, and a clustered collection cannot be capped"),
             ));
         }
         Ok(collection.clone())
@@ -197,5 +192,14 @@ impl Db {
             }
         }
         Ok(())
+    }
+}
+
+/// The options of the capped copy: a capped collection is not clustered and nothing expires in it.
+fn capped_options(source: &Collection, limit: Capped) -> CollectionOptions {
+    let options = source.options().clone().with_capped(Some(limit));
+    match source.clustered() {
+        Some(_) => options.with_clustered(None).with_expiry(None),
+        None => options,
     }
 }

@@ -10,6 +10,7 @@ use crate::catalog::new_collection::{
 };
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::system_views;
 use crate::catalog::uuid::Uuid;
 use crate::change::DdlChange;
 use crate::collection::Collection;
@@ -31,6 +32,9 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
+        if ns.is_views() {
+            return self.create_system_views(op, ns, &options);
+        }
         if let Some(timeseries) = options.timeseries() {
             return self.create_timeseries(op, ns, &options, timeseries);
         }
@@ -47,6 +51,23 @@ impl Db {
         Ok(collection)
     }
 
+    /// Creates `system.views` before the first view. Errors: `InvalidOptions` for any option.
+    fn create_system_views(
+        &self,
+        op: &StatementContext,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        if !options.same(&CollectionOptions::default()) || op.transaction().is_some() {
+            return Err(Error::new(
+                ErrorCode::INVALID_OPTIONS,
+                format!("{ns} has no options and is not created in a transaction"),
+            ));
+        }
+        let (collection, _) = self.create_or_get(op, ns, &system_views::options(), None)?;
+        Ok(collection)
+    }
+
     /// Returns the collection; creates it with default options if missing, as a write does.
     /// Errors: `InvalidNamespace`, `DatabaseDifferCase`.
     pub fn ensure_collection(
@@ -54,6 +75,7 @@ impl Db {
         op: &StatementContext,
         ns: &Namespace,
     ) -> Result<Arc<Collection>> {
+        system_views::check_written_by_client(ns)?;
         if let Some(collection) = self.catalog().collection(ns) {
             return Ok(collection.clone());
         }
@@ -117,8 +139,11 @@ impl Db {
             added: vec![collection],
             ..Default::default()
         };
-        let created = DdlChange::CollectionCreated(&change.added[0]);
-        let ticket = self.observe_ddl(&mut unit, [created])?;
+        let logged = change
+            .added
+            .iter()
+            .filter(|created| !created.ns().is_views());
+        let ticket = self.observe_ddl(&mut unit, logged.map(DdlChange::CollectionCreated))?;
         ticket.committed(catalog.commit_then_publish(unit, &change)?);
         self.events().send(DbEvent::CollectionCreated {
             ns: ns.clone(),

@@ -8,7 +8,8 @@ use sheaf_storage::StorageTransaction;
 use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
-use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::catalog::system_views;
 use crate::catalog::views::ViewDefinition;
 use crate::change::DdlChange;
 use crate::collection::Collection;
@@ -51,7 +52,11 @@ impl Db {
             }
             NamespaceKind::Collection(collection) => {
                 let indexes = collection.index_count();
-                self.drop_collections(op, std::slice::from_ref(collection), None, &[])?;
+                let views = match ns.is_views() {
+                    true => droppable_views(&catalog, ns)?,
+                    false => Vec::new(),
+                };
+                self.drop_collections(op, std::slice::from_ref(collection), None, &views)?;
                 Some(indexes)
             }
         };
@@ -84,8 +89,7 @@ impl Db {
         let mut change = CatalogChange::default();
         let mut unit = self.storage().begin().into_client_error()?;
         for view in views {
-            rows::delete_view(&mut unit, view.ns());
-            change.removed.push(view.ns().clone());
+            system_views::remove(catalog, &mut unit, &mut change, view.ns())?;
         }
         for collection in collections {
             let (intent, collection) = self.exclusive_on(op, collection, BuildsMeet::End)?;
@@ -94,7 +98,8 @@ impl Db {
             rows::delete_collection(&mut unit, collection.uuid());
             change.removed.push(collection.ns().clone());
         }
-        let dropped = collections.iter();
+        // The documents of views are not in the oplog; the views are.
+        let dropped = collections.iter().filter(|c| !c.ns().is_views());
         let dropped = dropped.map(|collection| DdlChange::CollectionDropped(collection));
         // The views of a dropped database are not reported individually.
         let views = views.iter().filter(|_| database.is_none());
@@ -159,6 +164,26 @@ impl Db {
                 }
             }
         }
+    }
+}
+
+/// The views that are dropped with `system.views`.
+/// Errors: `IllegalOperation` if a time-series collection is among them.
+fn droppable_views(catalog: &CatalogSnapshot, ns: &Namespace) -> Result<Vec<Arc<ViewDefinition>>> {
+    let views = catalog.database(ns.db()).into_iter();
+    let views: Vec<_> = views.flat_map(|db| db.views().cloned()).collect();
+    match views
+        .iter()
+        .find(|view| catalog.timeseries(view.ns()).is_some())
+    {
+        None => Ok(views),
+        Some(series) => Err(Error::new(
+            ErrorCode::ILLEGAL_OPERATION,
+            format!(
+                "cannot drop {ns} while there are time-series collections; drop {} first",
+                series.ns()
+            ),
+        )),
     }
 }
 

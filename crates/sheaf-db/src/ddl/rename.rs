@@ -9,6 +9,7 @@ use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::system_views;
 use crate::catalog::views::{ViewDefinition, not_on_view};
 use crate::change::DdlChange;
 use crate::collection::Collection;
@@ -17,13 +18,15 @@ use crate::ddl::drop::{BuildsMeet, drop_tables};
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
 
-/// Changes of views in the same step as a rename.
+/// What a rename changes in the same step.
 #[derive(Default)]
-pub(crate) struct Views {
+pub(crate) struct RenameWith {
     /// View to remove.
     pub(crate) removed: Option<Namespace>,
     /// View to create or replace.
     pub(crate) put: Option<ViewDefinition>,
+    /// Whether a temporary collection stays one.
+    pub(crate) stays_temporary: bool,
 }
 
 impl Db {
@@ -39,6 +42,18 @@ impl Db {
         from: &Namespace,
         to: &Namespace,
         drop_target: bool,
+    ) -> Result<()> {
+        self.rename_collection_as(op, from, to, drop_target, false)
+    }
+
+    /// As [`Db::rename_collection`]; with `stays_temporary`, a temporary collection stays one.
+    pub fn rename_collection_as(
+        &self,
+        op: &OpContext,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+        stays_temporary: bool,
     ) -> Result<()> {
         if from == to {
             return Err(illegal("Can't rename a collection to itself"));
@@ -99,7 +114,10 @@ impl Db {
             &source,
             to,
             target.map(|target| &**target),
-            Views::default(),
+            RenameWith {
+                stays_temporary,
+                ..Default::default()
+            },
         )
     }
 
@@ -109,7 +127,7 @@ impl Db {
         source: &Collection,
         to: &Namespace,
         target: Option<&Collection>,
-        views: Views,
+        views: RenameWith,
     ) -> Result<()> {
         let from = source.ns();
         let mut unit = self.storage().begin().into_client_error()?;
@@ -119,12 +137,21 @@ impl Db {
         }
         let mut renamed = Collection::clone(source);
         renamed.ns = to.clone();
-        rows::put_collection(&mut unit, &renamed);
-        if let Some(removed) = &views.removed {
-            rows::delete_view(&mut unit, removed);
+        if !views.stays_temporary {
+            renamed.options = renamed.options.permanent();
         }
-        if let Some(put) = &views.put {
-            rows::put_view(&mut unit, put);
+        rows::put_collection(&mut unit, &renamed);
+        let catalog = self.catalog_writer();
+        let mut change = CatalogChange {
+            removed: vec![from.clone()],
+            added: vec![renamed],
+            ..Default::default()
+        };
+        if let Some(removed) = &views.removed {
+            system_views::remove(catalog, &mut unit, &mut change, removed)?;
+        }
+        if let Some(put) = views.put {
+            system_views::put(catalog, &mut unit, &mut change, put)?;
         }
         let dropped = target;
         let changes = [DdlChange::CollectionRenamed {
@@ -133,15 +160,10 @@ impl Db {
             dropped,
         }];
         let gone = views.removed.as_ref().map(DdlChange::ViewDropped);
-        let put = views.put.as_ref().map(DdlChange::ViewCreated);
+        let put = change.views.iter().map(DdlChange::ViewCreated);
         let changes = changes.into_iter().chain(gone).chain(put);
         let ticket = self.observe_ddl(&mut unit, changes)?;
-        let change = CatalogChange {
-            removed: std::iter::once(from.clone()).chain(views.removed).collect(),
-            added: vec![renamed],
-            views: views.put.into_iter().collect(),
-        };
-        let seq = self.catalog_writer().publish_then_commit(unit, &change)?;
+        let seq = catalog.publish_then_commit(unit, &change)?;
         ticket.committed(seq);
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::catalog::new_collection::{check_name, exists_otherwise, new_collectio
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::system_views;
 use crate::catalog::views::ViewDefinition;
 use crate::change::DdlChange;
 use crate::collection::Collection;
@@ -22,7 +23,7 @@ use crate::database::Db;
 use crate::ddl::clustered::changed_expiry;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::ns_not_found;
-use crate::ddl::rename::Views;
+use crate::ddl::rename::RenameWith;
 use crate::events::DbEvent;
 use crate::index::Index;
 use crate::index::definition::{ID_INDEX_NAME, IndexSpec};
@@ -153,13 +154,12 @@ impl Db {
         }
         let mut view = view_of(ns, options)?;
         view.collator = collection_options.collator().cloned();
-        rows::put_view(&mut unit, &view);
         let uuid = collection.uuid();
-        let change = CatalogChange {
+        let mut change = CatalogChange {
             added: vec![collection],
-            views: vec![view],
             ..Default::default()
         };
+        system_views::put(catalog, &mut unit, &mut change, view)?;
         let (collection, view) = (&change.added[0], &change.views[0]);
         let indexes = collection.index_list().iter();
         let changes = std::iter::once(DdlChange::CollectionCreated(collection))
@@ -219,9 +219,10 @@ impl Db {
         let dropped = dropped.as_ref().map(|(_, collection)| &**collection);
         let mut view = view_of(to, &source.options)?;
         view.collator = renamed.options().collator().cloned();
-        let views = Views {
+        let views = RenameWith {
             removed: Some(from.clone()),
             put: Some(view),
+            stays_temporary: false,
         };
         self.commit_rename(&renamed, &buckets, dropped, views)
     }
@@ -261,8 +262,9 @@ impl Db {
         changed.options = options;
         let mut unit = self.storage().begin().into_client_error()?;
         rows::put_collection(&mut unit, &changed);
-        for view in &views {
-            rows::put_view(&mut unit, view);
+        let mut change = CatalogChange::default();
+        for view in views {
+            system_views::put(catalog, &mut unit, &mut change, view)?;
         }
         let append = |o: &mut DocBuilder| append_changes(&changed, request, o);
         let modified = DdlChange::OptionsModified {
@@ -270,13 +272,9 @@ impl Db {
             changes: &append,
             before: &collection,
         };
-        let of_views = views.iter().map(DdlChange::ViewModified);
+        let of_views = change.views.iter().map(DdlChange::ViewModified);
         let ticket = self.observe_ddl(&mut unit, std::iter::once(modified).chain(of_views))?;
-        let change = CatalogChange {
-            added: vec![changed],
-            views,
-            ..Default::default()
-        };
+        change.added.push(changed);
         ticket.committed(catalog.commit_then_publish(unit, &change)?);
         Ok(())
     }

@@ -12,13 +12,14 @@ use sheaf_query::pipeline::{Pipeline, PipelineSource};
 
 use crate::catalog::kind::NamespaceKind;
 use crate::catalog::namespace::Namespace;
-use crate::catalog::rows;
 use crate::catalog::snapshot::{CatalogChange, CatalogSnapshot};
+use crate::catalog::system_views;
 use crate::catalog::views::{ResolvedView, ViewDefinition, other_collation};
 use crate::change::DdlChange;
 use crate::database::Db;
 use crate::op_context::OpContext;
 use crate::storage_error::IntoClientError;
+use crate::system_names::VIEWS;
 
 /// Maximum depth of views on views.
 pub const VIEW_DEPTH_MAX: usize = 20;
@@ -136,6 +137,7 @@ impl Db {
         collation: &CollationChoice,
     ) -> Result<()> {
         ns.check_creatable()?;
+        system_views::check_written_by_client(ns)?;
         let catalog = self.catalog_writer();
         let _database = catalog.lock_database(op, ns.db())?;
         let current = catalog.current();
@@ -144,6 +146,7 @@ impl Db {
             on: on.into(),
             pipeline: pipeline.to_buf(),
             collator: collation.collator().cloned(),
+            usage: Arc::default(),
         };
         match current.kind(ns) {
             NamespaceKind::Missing => {}
@@ -229,18 +232,35 @@ impl Db {
     fn store_view(&self, view: ViewDefinition) -> Result<()> {
         let mut unit = self.storage().begin().into_client_error()?;
         let is_new = self.catalog().view(&view.ns).is_none();
-        rows::put_view(&mut unit, &view);
-        let change = match is_new {
-            true => DdlChange::ViewCreated(&view),
-            false => DdlChange::ViewModified(&view),
-        };
-        let ticket = self.observe_ddl(&mut unit, [change])?;
-        let change = CatalogChange {
-            views: vec![view],
-            ..Default::default()
-        };
+        let mut change = CatalogChange::default();
+        system_views::put(self.catalog_writer(), &mut unit, &mut change, view)?;
+        let logged = change.views.iter().map(|view| match is_new {
+            true => DdlChange::ViewCreated(view),
+            false => DdlChange::ViewModified(view),
+        });
+        let ticket = self.observe_ddl(&mut unit, logged)?;
         let seq = self.catalog_writer().commit_then_publish(unit, &change)?;
         ticket.committed(seq);
+        Ok(())
+    }
+
+    /// Creates `system.views` in databases whose views a version without this collection created.
+    pub(crate) fn complete_system_views(&self) -> Result<()> {
+        let catalog = self.catalog();
+        let mut change = CatalogChange::default();
+        let mut unit = self.storage().begin().into_client_error()?;
+        for (_, database) in catalog.databases() {
+            if database.collection(VIEWS).is_some() {
+                continue;
+            }
+            for view in database.views() {
+                let view = ViewDefinition::clone(view);
+                system_views::put(self.catalog_writer(), &mut unit, &mut change, view)?;
+            }
+        }
+        if !change.added.is_empty() {
+            self.catalog_writer().commit_then_publish(unit, &change)?;
+        }
         Ok(())
     }
 
@@ -252,8 +272,7 @@ impl Db {
         let mut unit = self.storage().begin().into_client_error()?;
         let mut change = CatalogChange::default();
         for view in views {
-            rows::delete_view(&mut unit, &view.ns);
-            change.removed.push(view.ns.clone());
+            system_views::remove(self.catalog_writer(), &mut unit, &mut change, &view.ns)?;
         }
         let dropped = views.iter().map(|view| DdlChange::ViewDropped(&view.ns));
         let ticket = self.observe_ddl(&mut unit, dropped)?;

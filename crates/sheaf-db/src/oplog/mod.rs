@@ -27,12 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, Result, Timestamp};
+use sheaf_bson::{DateTime, DocBuilder, Error, ErrorCode, RawDoc, Result, Timestamp};
 use sheaf_storage::{Snapshot, TableId};
 
 use crate::catalog::namespace::Namespace;
 use crate::catalog::new_collection::new_collection;
-use crate::catalog::options::CollectionOptions;
+use crate::catalog::options::{Capped, CollectionOptions};
+use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
 use crate::collection::Collection;
 use crate::database::Db;
@@ -372,9 +373,33 @@ impl Db {
             return Ok(());
         };
         let snapshot = self.storage().snapshot().into_client_error()?;
+        if let Some(limit) = collection.options().capped() {
+            self.oplog().set_bytes_max(limit.bytes);
+        }
         let newest = newest_time(&*snapshot, collection)?;
         self.clock().not_before(newest);
         self.oplog().found(collection.table(), newest);
+        Ok(())
+    }
+
+    /// Changes the size of the oplog, also for later starts. A smaller one is trimmed soon.
+    pub fn resize_oplog(&self, op: &OpContext, bytes: u64) -> Result<()> {
+        let ns = Namespace::parse(OPLOG_NAMESPACE)?;
+        let catalog = self.catalog_writer();
+        let _database = catalog.lock_database(op, ns.db())?;
+        if let Some(collection) = catalog.current().collection(&ns) {
+            let mut changed = Collection::clone(collection);
+            let limit = Some(Capped::of_bytes(bytes));
+            changed.options = changed.options.with_capped(limit);
+            let mut unit = self.storage().begin().into_client_error()?;
+            rows::put_collection(&mut unit, &changed);
+            let change = CatalogChange {
+                added: vec![changed],
+                ..CatalogChange::default()
+            };
+            catalog.commit_then_publish(unit, &change)?;
+        }
+        self.oplog().set_bytes_max(bytes);
         Ok(())
     }
 
@@ -382,12 +407,17 @@ impl Db {
     pub fn log_note(self: &Arc<Self>, message: &str) -> Result<()> {
         let mut o = DocBuilder::new();
         o.append("msg", message);
+        self.append_note(o.finish().as_raw())
+    }
+
+    /// Writes a no-op entry with this content.
+    pub fn append_note(self: &Arc<Self>, o: RawDoc<'_>) -> Result<()> {
         let mut unit = self.storage().begin().into_client_error()?;
         if !self.oplog().is_on() {
             return Ok(());
         }
         let reservation = self.reserve_oplog(1);
-        let note = LoggedOp::note(o.finish());
+        let note = LoggedOp::note(o.to_buf());
         reservation.writer(None).put_each(&mut unit, &[note]);
         unit.commit(sheaf_storage::Durability::Buffered)
             .into_client_error()?;

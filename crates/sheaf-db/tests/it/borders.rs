@@ -10,7 +10,7 @@ const ORDER: &[&str] = &[
     // Over documents: definitions of indexes, keys, vectors.
     "index/",
     // Per-collection state that planners use.
-    "planning/index_filters.rs planning/plan_cache/ planning/sample.rs",
+    "planning/index_filters.rs planning/plan_cache/ planning/sample.rs usage.rs",
     // Definitions: names, options, rows.
     "catalog/namespace.rs catalog/uuid.rs catalog/options/ catalog/clustered.rs catalog/duplicate_key.rs \
      catalog/views.rs",

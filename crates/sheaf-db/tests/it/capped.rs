@@ -52,8 +52,11 @@ fn the_oldest_documents_are_removed() {
         assert_eq!(ids(&t, "b"), [7, 8, 9]);
         t.assert_valid("b");
         let large = "x".repeat(5000);
-        assert_eq!(code(t.insert("b", doc! {"_id": 10, "text": large})), 2);
-        assert_eq!(ids(&t, "b"), [7, 8, 9]);
+        t.insert("b", doc! {"_id": 10, "text": large}).unwrap();
+        assert_eq!(ids(&t, "b"), [10]);
+        t.insert("b", doc! {"_id": 11}).unwrap();
+        assert_eq!(ids(&t, "b"), [11]);
+        t.assert_valid("b");
     });
 }
 

@@ -42,6 +42,27 @@ fn identifiers_stay_through_writes_renames_and_restarts() {
 }
 
 #[test]
+fn temporary_collections_end_with_the_server() {
+    on_every_engine(|mut t| {
+        let options = doc! {"temp": true};
+        for name in ["gone", "renamed", "stays_temporary"] {
+            let options = CollectionOptions::parse(options.as_raw()).unwrap();
+            t.db.create_collection(&t.op, &ns(name), options).unwrap();
+        }
+        assert_eq!(t.collection("gone").options().to_doc(), options);
+        t.db.rename_collection(&t.op, &ns("renamed"), &ns("kept"), false)
+            .unwrap();
+        let (from, to) = (ns("stays_temporary"), ns("gone_too"));
+        t.db.rename_collection_as(&t.op, &from, &to, false, true)
+            .unwrap();
+        t.reopen();
+        let catalog = t.db.catalog();
+        let names: Vec<&str> = catalog.collections().map(|c| c.ns().collection()).collect();
+        assert_eq!(names, ["kept"]);
+    });
+}
+
+#[test]
 fn created_twice() {
     on_every_engine(|t| {
         create(&t, &ns("c")).unwrap();

@@ -306,7 +306,7 @@ fn wider_buckets() {
     let since = doc! {"$match": {"t": {"$gte": DateTime(START + 86_400_000)}}};
     assert_eq!(run(&test, "ts", &[since]).len(), 1);
     let listed = test.collection("system.buckets.ts").options().to_doc();
-    assert_eq!(listed.get("expireAfterSeconds"), Some(RawValue::Int32(100)));
+    assert_eq!(listed.get("expireAfterSeconds"), Some(RawValue::Int64(100)));
 }
 
 #[test]

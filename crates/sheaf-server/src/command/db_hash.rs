@@ -89,7 +89,10 @@ fn collections(cx: &CommandContext<'_>) -> Vec<Namespace> {
         .map(|collection| collection.ns().clone())
         .filter(|namespace| {
             let name = namespace.collection();
-            !namespace.is_system() || name == "system.js" || name.starts_with("system.buckets.")
+            !namespace.is_system()
+                || namespace.is_views()
+                || namespace.is_buckets()
+                || name == "system.js"
         })
         .collect();
     found.sort();

@@ -176,6 +176,11 @@ impl<'a> CollMod<'a> {
             options = options.with_images(keeps);
         }
         if self.capped_bytes.is_some() || self.capped_documents.is_some() {
+            if collection.ns().is_oplog() {
+                return Err(invalid(
+                    "the oplog's size is not changed by collMod; use replSetResizeOplog",
+                ));
+            }
             let Some(limit) = options.capped() else {
                 let option = match self.capped_bytes {
                     Some(_) => "cappedSize",

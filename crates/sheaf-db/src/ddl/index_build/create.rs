@@ -11,6 +11,7 @@ use crate::catalog::namespace::Namespace;
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::system_views::check_written_by_client;
 use crate::change::DdlChange;
 use crate::collection::Collection;
 use crate::collection::index_build::IndexBuild;
@@ -122,6 +123,7 @@ impl Db {
         constraints: IndexConstraints,
     ) -> Result<CreateIndexesResult> {
         check_by_themselves(specs)?;
+        check_written_by_client(ns)?;
         if let Some(series) = self.catalog().timeseries(ns) {
             let specs: Result<Vec<_>> = specs
                 .iter()

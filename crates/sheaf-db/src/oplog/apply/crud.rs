@@ -34,11 +34,7 @@ pub(super) fn apply(
     let mut backoff = Backoff::default();
     loop {
         op.check_interrupt_now()?;
-        let collection = match operation.collection(db, &ns) {
-            // As with any client write, an insert creates the collection.
-            Err(error) if creates(rules, operation, &error) => db.ensure_collection(op, &ns)?,
-            found => found?,
-        };
+        let collection = operation.collection(db, &ns)?;
         let Some((mut unit, slot)) = db.begin_write(op, collection.ns(), Patience::Waits)? else {
             continue;
         };
@@ -51,14 +47,6 @@ pub(super) fn apply(
             done => return done.map(|_| ()),
         }
     }
-}
-
-/// Whether a client's operation creates the missing collection.
-pub(super) fn creates(rules: ApplyRules, operation: &Operation<'_>, error: &Error) -> bool {
-    rules.is_checked
-        && operation.kind == OperationKind::Insert
-        && operation.uuid.is_none()
-        && error.code() == ErrorCode::NAMESPACE_NOT_FOUND
 }
 
 /// Applies one operation in a unit that has opened the collection.

@@ -24,7 +24,7 @@ use crate::database::Db;
 use crate::ddl::coll_mod::CollMod;
 use crate::ddl::drop::BuildsMeet;
 use crate::ddl::indexes::IndexSelector;
-use crate::ddl::rename::Views;
+use crate::ddl::rename::RenameWith;
 use crate::ddl::timeseries::BucketsChange;
 use crate::index::IndexConstraints;
 use crate::index::definition::{IndexSpec, SpecRelation};
@@ -177,7 +177,7 @@ fn rename_collection_to(
         None => None,
     };
     let target = target.as_ref().map(|(_, target)| &**target);
-    db.commit_rename(&source, to, target, Views::default())
+    db.commit_rename(&source, to, target, RenameWith::default())
 }
 
 fn drop_collection(db: &Arc<Db>, op: &StatementContext, operation: &Operation<'_>) -> Result<()> {
@@ -211,7 +211,13 @@ fn drop_database(db: &Arc<Db>, op: &StatementContext, rules: ApplyRules, name: &
     let views: Vec<_> = views.flat_map(|db| db.views().cloned()).collect();
     views
         .iter()
-        .try_for_each(|view| db.remove_view(op, view.ns()))
+        .try_for_each(|view| db.remove_view(op, view.ns()))?;
+    let _database = db.catalog_writer().lock_database(op, name)?;
+    let ns = Namespace::new(name, crate::system_names::VIEWS)?;
+    match db.catalog().collection(&ns) {
+        Some(collection) => db.drop_collections(op, &[collection.clone()], None, &[]),
+        None => Ok(()),
+    }
 }
 
 fn rename(

@@ -65,7 +65,7 @@ impl ApplyRules {
     pub const COMMAND: ApplyRules = ApplyRules {
         is_idempotent: false,
         is_checked: true,
-        upserts: true,
+        upserts: false,
     };
 }
 

@@ -312,6 +312,7 @@ macro_rules! actions {
 actions! {
     // Every action, including those of later versions.
     AnyAction = "anyAction";
+    AppendOplogNote = "appendOplogNote";
     BypassDocumentValidation = "bypassDocumentValidation";
     ChangeStream = "changeStream";
     CollMod = "collMod";
@@ -365,6 +366,8 @@ actions! {
     ReplSetConfigure = "replSetConfigure";
     ReplSetGetConfig = "replSetGetConfig";
     ReplSetGetStatus = "replSetGetStatus";
+    ReplSetResizeOplog = "replSetResizeOplog";
+    ReplSetStateChange = "replSetStateChange";
     RotateCertificates = "rotateCertificates";
     ServerStatus = "serverStatus";
     SetClusterParameter = "setClusterParameter";

@@ -80,6 +80,7 @@ mod re_index;
 pub mod read_concern;
 mod rename_collection;
 mod repl_set;
+mod repl_set_member;
 mod request;
 mod retry;
 mod rotate_certificates;

@@ -9,7 +9,8 @@ use super::fields;
 use crate::host::host_name;
 use crate::repl::{ReplicaSet, append_optime, date_of, member, not_initialized};
 
-fn set<'c>(cx: &'c CommandContext<'_>) -> Result<&'c ReplicaSet, Error> {
+/// The replica set. Errors: `NoReplicationEnabled`.
+pub(super) fn set<'c>(cx: &'c CommandContext<'_>) -> Result<&'c ReplicaSet, Error> {
     cx.server.repl.as_ref().ok_or_else(|| {
         Error::new(
             ErrorCode::NO_REPLICATION_ENABLED,

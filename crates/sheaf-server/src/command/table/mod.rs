@@ -6,6 +6,7 @@ mod collections;
 mod connections;
 mod diagnostics;
 mod documents;
+mod replication;
 mod server;
 
 use sheaf_bson::{DocBuilder, Error};
@@ -33,6 +34,7 @@ pub static GROUPS: &[(&str, &[Row])] = &[
     ("Diagnostics", diagnostics::DIAGNOSTICS),
     ("Users and roles", access::ACCESS),
     ("Connections and sessions", connections::CONNECTIONS),
+    ("Members of a replica set", replication::REPLICATION),
 ];
 
 /// Every row, in the order of [`GROUPS`].

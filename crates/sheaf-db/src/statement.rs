@@ -12,7 +12,9 @@
 //! collection or commits a change takes a [`StatementContext`].
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use sheaf_bson::{DateTime, Timestamp};
 
 use crate::op_context::OpContext;
 use crate::oplog::entry::WriteOrigin;
@@ -28,7 +30,11 @@ pub struct StatementContext {
     session_write: Option<SessionWrite>,
     bypasses_validation: bool,
     keeps_empty_timestamps: bool,
+    constants: Option<Arc<OnceLock<Constants>>>,
 }
+
+/// The constants of a statement that depend on time: `$$NOW` and `$$CLUSTER_TIME`.
+pub type Constants = (DateTime, Option<Timestamp>);
 
 /// Identifies a session's write, and the row that records it.
 #[derive(Debug, Clone)]
@@ -60,6 +66,23 @@ impl StatementContext {
         StatementContext {
             keeps_empty_timestamps: true,
             ..self
+        }
+    }
+
+    /// One of several statements of a command, which share the constants of the first that needs
+    /// them: those of clones of this context.
+    pub fn with_shared_constants(self) -> StatementContext {
+        StatementContext {
+            constants: Some(Arc::default()),
+            ..self
+        }
+    }
+
+    /// The constants of the statement, for a view of this cluster time.
+    pub(crate) fn constants(&self, cluster_time: Option<Timestamp>) -> Constants {
+        match &self.constants {
+            Some(shared) => *shared.get_or_init(|| (DateTime::now(), cluster_time)),
+            None => (DateTime::now(), cluster_time),
         }
     }
 

@@ -281,7 +281,8 @@ fn check_min_max(
     match hint {
         Some(Hint::Name(_) | Hint::KeyPattern(_)) => {}
         Some(Hint::Natural(_)) => {
-            return Err(Error::bad_value(
+            return Err(Error::new(
+                ErrorCode::NO_QUERY_EXECUTION_PLANS,
                 "min and max are incompatible with $natural",
             ));
         }

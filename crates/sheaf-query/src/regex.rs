@@ -23,8 +23,8 @@ use std::sync::OnceLock;
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 use sheaf_bson::error_code::{Error, ErrorCode};
 
-/// Maximum length of a pattern, in bytes.
-pub const PATTERN_BYTES_MAX: usize = 32764;
+/// Maximum length of a pattern, in bytes; also of the patterns of expressions.
+pub const PATTERN_BYTES_MAX: usize = 16_384;
 
 /// Maximum number of internal match calls per subject, which take milliseconds.
 const MATCH_LIMIT: u32 = 2_000_000;

@@ -16,6 +16,10 @@ def op(kind, coll, o, **more):
 
 
 def test_documents(client, coll):
+    # An insert creates no collection.
+    with refused(OperationFailure, 26):
+        apply(client, op("i", coll, {"_id": 1}))
+    coll.database.create_collection(coll.name)
     r = apply(
         client,
         op("i", coll, {"_id": 1, "a": 1, "b": [1, 2, 3]}),
@@ -25,6 +29,7 @@ def test_documents(client, coll):
         op("d", coll, {"_id": 2}),
         op("d", coll, {"_id": 99}),
         op("n", coll, {"msg": "nothing"}, ts=Timestamp(1, 1), v=2),
+        alwaysUpsert=True,
     )
     assert (r["applied"], r["results"]) == (7, [True] * 7)
     assert list(coll.find().sort("_id", 1)) == [{"_id": 1, "a": 2, "b": [1, 2]}, {"_id": 3, "new": True}]
@@ -81,7 +86,7 @@ def test_refusals(client, coll):
     assert coll.find_one() is None
     replacement = op("u", coll, {"_id": 9}, o2={"_id": 9})
     with refused(OperationFailure, 8):
-        apply(client, replacement, alwaysUpsert=False)
+        apply(client, replacement)
     with refused(OperationFailure, 6711600):
         apply(client, preCondition=[])
     for operation, code in [

@@ -89,6 +89,7 @@ impl PreparedPipeline {
             _ => PipelineTarget::Collection,
         };
         let pipeline = Pipeline::parse_over(request.stages, &parse, Some(target))?;
+        check_foreign_views(db, ns.db(), &parse, &pipeline)?;
         let (on, pipeline) = on_collection(db, ns, &parse, pipeline)?;
         let options = request.options.clone();
         let mut context = AggregateContext::new(db, ns.db(), parse, options, op.transaction());
@@ -152,6 +153,27 @@ pub fn on_collection(
         _ => return Err(not_on_view(ns)),
     }
     Ok((on, pipeline))
+}
+
+/// Checks the views that the stages read, also those that are never reached.
+/// Errors: `OptionNotSupportedOnView` for a view with another collation.
+fn check_foreign_views(
+    db: &Db,
+    database: &str,
+    parse: &ParseContext,
+    pipeline: &Pipeline,
+) -> Result<()> {
+    for name in pipeline.foreign_collections() {
+        let Ok(ns) = Namespace::new(database, &name) else {
+            continue;
+        };
+        if db.catalog().kind(&ns).is_view()
+            && let Some(view) = db.resolve_view(&ns)?
+        {
+            view.check_collation(&ns, &parse.collator().cloned().into())?;
+        }
+    }
+    Ok(())
 }
 
 /// The collection underlying the view `ns`, and the view's stages; `None` if `ns` is not a view.

@@ -117,6 +117,7 @@ pub(crate) fn read_all(snapshot: &dyn Snapshot) -> Result<CatalogRows> {
                 Some(spec) => CollationChoice::parse(spec)?.collator().cloned(),
                 None => None,
             },
+            usage: Arc::default(),
         });
         on = cursor.next().into_client_error()?;
     }
@@ -360,7 +361,7 @@ fn read_index(row: RawDoc<'_>, table: TableId, snapshot: &dyn Snapshot) -> Resul
 }
 
 fn parse(bytes: &[u8]) -> Result<RawDoc<'_>> {
-    sheaf_bson::validate::validate(bytes, &sheaf_bson::validate::ValidateOptions::default())
+    sheaf_bson::validate(bytes, &sheaf_bson::ValidateOptions::STORED)
         .map_err(|e| corrupt(&e.to_string(), None))?;
     RawDoc::parse(bytes).map_err(|e| corrupt(&e.to_string(), None))
 }

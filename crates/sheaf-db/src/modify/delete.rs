@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::Error;
-use sheaf_bson::{DateTime, DocBuf, RawDoc, RecordId};
+use sheaf_bson::{DocBuf, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::projection::Projection;
 
@@ -70,7 +70,8 @@ fn delete_as_is(
     report: &mut DeleteReport,
 ) -> Result<bool, Error> {
     let first_view = db.view(op, ns)?;
-    let context = parse_context(&statement.spec, DateTime::now(), &first_view)?;
+    let constants = op.constants(first_view.cluster_time);
+    let context = parse_context(&statement.spec, constants, &first_view)?;
     let projection = parse_projection(statement.projection, &context)?;
     let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut taker = Taker {

@@ -48,7 +48,8 @@ pub fn explain_update(
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
     let now = DateTime::now();
-    let context = parse_context(&statement.spec, now, target.view)?;
+    let constants = (now, target.view.cluster_time);
+    let context = parse_context(&statement.spec, constants, target.view)?;
     let driver = UpdateDriver::parse(
         statement.update,
         statement.array_filters,
@@ -77,7 +78,8 @@ pub fn explain_delete(
     statement: &DeleteStatement<'_>,
     out: &mut DocBuilder,
 ) -> Result<(), Error> {
-    let context = parse_context(&statement.spec, DateTime::now(), target.view)?;
+    let constants = (DateTime::now(), target.view.cluster_time);
+    let context = parse_context(&statement.spec, constants, target.view)?;
     let query = parse_query(&statement.spec, statement.multi, &context)?;
     let mut stage = DeleteStage {
         multi: statement.multi,

@@ -17,7 +17,7 @@ mod would_write;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RecordId};
+use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RecordId};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::{MatchDetails, MatchExpression, ParseContext};
 use sheaf_query::planner::index_entry::IndexEntry;
@@ -31,6 +31,7 @@ use crate::collection::Collection;
 use crate::exec::{Member, PlanExecutor, WorkCounts, express};
 use crate::op_context::OpContext;
 use crate::planning::{self, PlanDigest, QueryOptions};
+use crate::statement::Constants;
 use crate::write::document_rules::DOCUMENT_BYTES_MAX;
 use crate::write::{MatchedRecord, RecordSource};
 
@@ -138,10 +139,14 @@ pub enum ReturnDocument {
 /// statement or, by default, the collection.
 pub(crate) fn parse_context(
     spec: &FindSpec<'_>,
-    now: DateTime,
+    constants: Constants,
     view: &ReadView,
 ) -> Result<ParseContext, Error> {
-    let mut variables = view.variables(now, &spec.collation).allowing_where();
+    let (now, cluster_time) = constants;
+    let mut variables = view
+        .variables(now, &spec.collation)
+        .with_cluster_time(cluster_time)
+        .allowing_where();
     if let Some(vars) = spec.let_vars {
         variables = variables.with_let(vars)?;
     }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode};
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, ObjectId, RawArray, RawDoc, RawValue, Value};
+use sheaf_bson::{DocBuf, DocBuilder, ObjectId, RawArray, RawDoc, RawValue, Value};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::MatchDetails;
 use sheaf_query::projection::Projection;
+use sheaf_query::timeseries::TimeseriesOptions;
+use sheaf_query::timeseries::restore::restored;
 use sheaf_query::update::{ApplyContext, Outcome, UpdateDriver, UpdateKind};
 
 use super::{
@@ -76,9 +78,9 @@ pub fn update(
         }
         return crate::timeseries::update(db, op, &timeseries, statement, options, report);
     }
-    crate::timeseries::check_user_update(ns)?;
-    let now = DateTime::now();
-    while !update_as_is(db, op, ns, statement, options, report, now)? {}
+    let buckets = db.buckets_written(ns)?;
+    let buckets = buckets.as_deref();
+    while !update_as_is(db, op, ns, statement, options, report, buckets)? {}
     Ok(())
 }
 
@@ -91,10 +93,11 @@ fn update_as_is(
     statement: &UpdateStatement<'_>,
     options: &QueryOptions,
     report: &mut UpdateReport,
-    now: DateTime,
+    buckets: Option<&TimeseriesOptions>,
 ) -> Result<bool, Error> {
     let first_view = db.view(op, ns)?;
-    let context = parse_context(&statement.spec, now, &first_view)?;
+    let constants = op.constants(first_view.cluster_time);
+    let context = parse_context(&statement.spec, constants, &first_view)?;
     let mut variables = context.variables.clone();
     for constant in statement
         .constants
@@ -117,7 +120,7 @@ fn update_as_is(
         query: &query,
         driver: &driver,
         context: ApplyContext {
-            now,
+            now: constants.0,
             timestamp: db.next_timestamp(),
             keeps_empty_timestamps: op.keeps_empty_timestamps(),
             ..Default::default()
@@ -125,6 +128,7 @@ fn update_as_is(
         return_document: statement.return_document,
         projection: projection.as_ref(),
         returned: None,
+        buckets,
     };
     let mut upsert_attempts = 0;
     let mut first_view = Some(first_view);
@@ -203,6 +207,18 @@ fn update_as_is(
     }
 }
 
+/// A changed bucket: its measurements decide what its `control` says, as for an inserted one.
+fn bucket(old: RawDoc<'_>, new: RawDoc<'_>, options: &TimeseriesOptions) -> Result<Applied, Error> {
+    let bucket = restored(new, options)?.to_doc();
+    if bucket.as_bytes() == old.as_bytes() {
+        return Ok(Applied::Unchanged);
+    }
+    Ok(Applied::Changed {
+        document: bucket.into_vec().into(),
+        modified: ModifiedBy::Everything,
+    })
+}
+
 /// Prepends an `_id` if the document has none.
 fn with_id(doc: RawDoc<'_>) -> DocBuf {
     if doc.get("_id").is_some() {
@@ -222,6 +238,8 @@ struct Applier<'s> {
     return_document: ReturnDocument,
     projection: Option<&'s Projection>,
     returned: Option<DocBuf>,
+    /// Set if the documents are buckets, which a tool writes directly.
+    buckets: Option<&'s TimeseriesOptions>,
 }
 
 impl DocumentUpdate for Applier<'_> {
@@ -239,17 +257,22 @@ impl DocumentUpdate for Applier<'_> {
         } else if recheck && !self.query.filter.matches(doc)? {
             return Ok(Applied::NoMatch);
         }
-        Ok(match self.driver.apply(doc, &self.context)? {
-            Outcome::NoChange => Applied::Unchanged,
-            Outcome::Changed { doc, modified } => Applied::Changed {
-                document: doc.into_vec().into(),
-                modified: match self.driver.kind() {
-                    UpdateKind::Replacement => ModifiedBy::Everything,
-                    UpdateKind::Operators => ModifiedBy::Operators(modified),
-                    UpdateKind::Pipeline => ModifiedBy::Pipeline(modified),
+        Ok(
+            match (self.driver.apply(doc, &self.context)?, self.buckets) {
+                (Outcome::NoChange, _) => Applied::Unchanged,
+                (Outcome::Changed { doc: new, .. }, Some(options)) => {
+                    bucket(doc, new.as_raw(), options)?
+                }
+                (Outcome::Changed { doc, modified }, None) => Applied::Changed {
+                    document: doc.into_vec().into(),
+                    modified: match self.driver.kind() {
+                        UpdateKind::Replacement => ModifiedBy::Everything,
+                        UpdateKind::Operators => ModifiedBy::Operators(modified),
+                        UpdateKind::Pipeline => ModifiedBy::Pipeline(modified),
+                    },
                 },
             },
-        })
+        )
     }
 
     fn prepare_returned(&mut self, record: &UpdatedRecord<'_>) -> Result<(), Error> {

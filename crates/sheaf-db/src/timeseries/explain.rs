@@ -19,8 +19,8 @@ pub fn explain_delete(
     statement: &DeleteStatement<'_>,
     out: &mut DocBuilder,
 ) -> Result<()> {
-    let now = DateTime::now();
-    let query = BucketQuery::new(target.view, &series.options, &statement.spec, now)?;
+    let constants = (DateTime::now(), target.view.cluster_time);
+    let query = BucketQuery::new(target.view, &series.options, &statement.spec, constants)?;
     let mut stage = Modify {
         op: match statement.multi {
             true => "deleteMany",
@@ -44,9 +44,9 @@ pub fn explain_update(
     statement: &UpdateStatement<'_>,
     out: &mut DocBuilder,
 ) -> Result<()> {
-    let now = DateTime::now();
+    let constants = (DateTime::now(), target.view.cluster_time);
     super::update::check(&series.options, statement)?;
-    let query = BucketQuery::new(target.view, &series.options, &statement.spec, now)?;
+    let query = BucketQuery::new(target.view, &series.options, &statement.spec, constants)?;
     super::update::check_query(&series.options, &query)?;
     let mut stage = Modify {
         op: "updateMany",

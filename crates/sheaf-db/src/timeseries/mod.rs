@@ -23,7 +23,7 @@ pub mod stats;
 mod ttl;
 mod update;
 
-use sheaf_bson::{Error, ErrorCode, Result};
+use sheaf_bson::{Error, ErrorCode};
 
 use crate::catalog::namespace::Namespace;
 use crate::system_names::BUCKETS_PREFIX;
@@ -33,14 +33,7 @@ pub(crate) use modify::delete;
 pub use modify::refuse_find_and_update;
 pub(crate) use update::update;
 
-/// Errors: `InvalidNamespace` for a collection of buckets, whose documents clients must not update.
-pub(crate) fn check_user_update(ns: &Namespace) -> Result<()> {
-    match ns.is_buckets() {
-        false => Ok(()),
-        true => Err(not_written_directly(ns)),
-    }
-}
-
+/// The error for a write to what would hold buckets, were there a time-series collection.
 pub(crate) fn not_written_directly(ns: &Namespace) -> Error {
     Error::new(
         ErrorCode::INVALID_NAMESPACE,

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DateTime, DocBuf, Error, ErrorCode, RawDoc, Result};
+use sheaf_bson::{DocBuf, Error, ErrorCode, RawDoc, Result};
 use sheaf_query::canonical::{CanonicalQuery, FindSpec};
 use sheaf_query::matcher::{self, MatchExpression};
 use sheaf_query::projection::Projection;
@@ -28,7 +28,7 @@ use crate::modify::{
     parse_projection, project,
 };
 use crate::planning::QueryOptions;
-use crate::statement::StatementContext;
+use crate::statement::{Constants, StatementContext};
 use crate::timeseries::Timeseries;
 use crate::timeseries::indexes::hint_on_buckets;
 use crate::write::MatchedRecord;
@@ -58,9 +58,9 @@ impl BucketQuery {
         view: &ReadView,
         options: &TimeseriesOptions,
         spec: &FindSpec<'_>,
-        now: DateTime,
+        constants: Constants,
     ) -> Result<BucketQuery> {
-        let context = parse_context(spec, now, view)?;
+        let context = parse_context(spec, constants, view)?;
         let filter = spec.filter.unwrap_or(RawDoc::EMPTY);
         let filter = matcher::parse(filter, &context)?.normalize();
         let Translated { buckets, rest } = match filter.is_trivially_true() {
@@ -113,9 +113,9 @@ pub(crate) fn delete(
         Some(own) => own.clone(),
         None => timeseries.options.clone(),
     };
-    let now = DateTime::now();
-    let query = BucketQuery::new(&view, &own, &statement.spec, now)?;
-    let context = parse_context(&statement.spec, now, &view)?;
+    let constants = op.constants(view.cluster_time);
+    let query = BucketQuery::new(&view, &own, &statement.spec, constants)?;
+    let context = parse_context(&statement.spec, constants, &view)?;
     let projection = parse_projection(statement.projection, &context)?;
     let mut matches = Matches::start(&view, collection, op, &query.query, options)?;
     let mut deleter = Deleter::new(&own, &query, statement, projection.as_ref());

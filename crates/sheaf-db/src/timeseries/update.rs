@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
+use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, Result};
 use sheaf_query::matcher;
 use sheaf_query::timeseries::reader::count_of;
 use sheaf_query::timeseries::{META, TimeseriesOptions, normalized_meta};
@@ -43,10 +43,10 @@ pub(crate) fn update(
     let Some(collection) = &view.collection else {
         return Ok(());
     };
-    let now = DateTime::now();
-    let query = BucketQuery::new(&view, &timeseries.options, &statement.spec, now)?;
+    let constants = op.constants(view.cluster_time);
+    let query = BucketQuery::new(&view, &timeseries.options, &statement.spec, constants)?;
     check_query(&timeseries.options, &query)?;
-    let context = parse_context(&statement.spec, now, &view)?;
+    let context = parse_context(&statement.spec, constants, &view)?;
     let driver = UpdateDriver::parse(
         RawValue::Document(translated.as_raw()),
         statement.array_filters,
@@ -58,7 +58,7 @@ pub(crate) fn update(
         driver: &driver,
         options: &timeseries.options,
         context: ApplyContext {
-            now,
+            now: constants.0,
             timestamp: db.next_timestamp(),
             ..Default::default()
         },

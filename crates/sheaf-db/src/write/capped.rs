@@ -52,10 +52,10 @@ pub(crate) fn check_transaction(
 
 impl WriteUnitOfWork {
     /// Stores a new record of a capped collection, and removes the oldest records while it is over
-    /// its limit.
+    /// its limit. A document larger than the collection stays until the next insert.
     ///
-    /// Errors: `BadValue` for a document larger than the collection, those of
-    /// [`WriteUnitOfWork::insert`]. On error the unit is unchanged except for locks.
+    /// Errors: those of [`WriteUnitOfWork::insert`]. On error the unit is unchanged except for
+    /// locks.
     pub(crate) fn insert_capped(
         &mut self,
         op: &OpContext,
@@ -64,12 +64,6 @@ impl WriteUnitOfWork {
         document: Bytes,
     ) -> Result<RecordId> {
         let len = document.len();
-        if len as u64 > limit.bytes {
-            return Err(Error::bad_value(format!(
-                "object to insert exceeds cappedMaxSize: it has {} bytes, the collection keeps {}",
-                len, limit.bytes
-            )));
-        }
         let table = self.collection(slot).table();
         self.lock(op, table, WRITER)?;
         let mut writer = match self.capped_writer(slot).take() {

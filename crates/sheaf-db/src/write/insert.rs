@@ -112,7 +112,7 @@ impl Db {
     /// The options of the time-series collection whose buckets `ns` holds. A tool that restores a
     /// dump writes them.
     /// Errors: `InvalidNamespace` if there is no such collection.
-    fn buckets_written(&self, ns: &Namespace) -> Result<Option<Arc<TimeseriesOptions>>> {
+    pub(crate) fn buckets_written(&self, ns: &Namespace) -> Result<Option<Arc<TimeseriesOptions>>> {
         if !ns.is_buckets() {
             return Ok(None);
         }

@@ -29,6 +29,7 @@ use crate::catalog::new_collection::{check_name, exists_otherwise, new_collectio
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::rows;
 use crate::catalog::snapshot::CatalogChange;
+use crate::catalog::system_views::check_written_by_client;
 use crate::change::{Change, DdlChange};
 use crate::collection::Collection;
 use crate::collection::capped_state::CappedWriter;
@@ -180,6 +181,7 @@ impl Db {
                 format!("cannot write to {ns}: only the server writes to it"),
             ));
         }
+        check_written_by_client(ns)?;
         if let Some(transaction) = op.transaction() {
             return transaction.enter(op, ns);
         }

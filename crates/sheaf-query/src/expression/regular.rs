@@ -9,14 +9,12 @@ use std::sync::Arc;
 use sheaf_bson::error_code::Result;
 use sheaf_bson::{ArrayBuilder, DocBuf, DocBuilder, RawValue, Value};
 
-use crate::regex::CompiledRegex;
+use crate::regex::{CompiledRegex, PATTERN_BYTES_MAX};
 
 use super::eval::{EvalContext, EvalValue};
 use super::operator::Operator;
 use super::{Expression, budget};
 
-/// Maximum length of a pattern of these operators, in bytes; less than that of a filter.
-const PATTERN_BYTES_MAX: usize = 16_384;
 /// Maximum number of compiled patterns cached per thread.
 const KEPT_MAX: usize = 16;
 

@@ -15,7 +15,7 @@ use crate::expression::projection_exec::operator_is_known;
 use crate::matcher::{self, ParseContext};
 
 /// Maximum nesting of sub-projections.
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = 200;
 
 fn location(code: i32, message: impl Into<String>) -> Error {
     Error::new(ErrorCode(code), message)
@@ -157,9 +157,9 @@ impl Parser<'_> {
         };
         only_field(path, doc)?;
         match (first.key(), first.value()) {
-            // With a positional operator, `$slice` can only be the expression operator.
+            // On the path of a positional operator, `$slice` is only the expression of that name.
             ("$slice", argument) => {
-                match find_slice(argument).filter(|_| self.positional.is_none()) {
+                match find_slice(argument).filter(|_| !self.is_positional(path)) {
                     Some(slice) => {
                         self.any_operators = true;
                         self.insert(path, Action::Slice(slice), false)
@@ -174,6 +174,11 @@ impl Parser<'_> {
                 self.computed(path, RawValue::Document(doc))
             }
         }
+    }
+
+    fn is_positional(&self, path: &str) -> bool {
+        let own = self.positional.as_ref();
+        own.is_some_and(|own| own.dotted() == path)
     }
 
     /// Parses a `$slice` that is not in find's syntax as the expression operator.

@@ -11,7 +11,7 @@
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::fields;
-use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawElement, RawValue};
+use sheaf_bson::{DateTime, DocBuf, DocBuilder, RawDoc, RawElement, RawValue, doc};
 
 /// Maximum span of a bucket in seconds: 365 days.
 const SPAN_SECONDS_MAX: i64 = 31_536_000;
@@ -263,6 +263,37 @@ impl TimeseriesOptions {
             RawValue::int_or_long(self.span_seconds),
         );
         out.finish()
+    }
+
+    /// What every bucket is, as a filter: the validator of the bucket collection, as MongoDB shows
+    /// it.
+    pub fn bucket_schema(&self) -> DocBuf {
+        let time = &*self.time_field;
+        let extreme = doc! {
+            "bsonType": "object", "required": [time], "properties": {time: {"bsonType": "date"}},
+        };
+        doc! {"$jsonSchema": {
+            "bsonType": "object",
+            "required": ["_id", "control", "data"],
+            "properties": {
+                "_id": {"bsonType": "objectId"},
+                "control": {
+                    "bsonType": "object",
+                    "required": ["version", "min", "max"],
+                    "properties": {
+                        "version": {"bsonType": "number"},
+                        "min": &extreme,
+                        "max": &extreme,
+                        "closed": {"bsonType": "bool"},
+                        "count": {"bsonType": "number", "minimum": 1},
+                    },
+                    "additionalProperties": false,
+                },
+                "data": {"bsonType": "object"},
+                "meta": {},
+            },
+            "additionalProperties": false,
+        }}
     }
 
     /// The operand of `$_internalUnpackBucket`.

@@ -37,7 +37,7 @@ pub use upsert::document_from_query;
 use operators::Operators;
 
 /// Maximum nesting depth of a stored document.
-const DEPTH_MAX: usize = 100;
+const DEPTH_MAX: usize = sheaf_bson::DOCUMENT_DEPTH_MAX;
 /// Maximum number of nulls with which one update pads an array before a new element.
 const PADDING_MAX: u32 = 1_500_000;
 /// Maximum size of a stored document, in bytes.

@@ -80,7 +80,7 @@ pub fn append_storage_stats(
         out.append("max", RawValue::int_or_long(documents));
         out.append("maxSize", scaled(limit.bytes));
     }
-    if collection.clustered().is_some() {
+    if collection.clustered().is_some() && !collection.ns().is_views() {
         out.append("clustered", true);
     }
     append_table("wiredTiger", collection.ident(), out);

@@ -1,7 +1,10 @@
 //! `create`: creates a collection or a view.
 
-use sheaf_bson::{CollationChoice, DocBuilder, Error, ErrorCode, RawArray, RawElement};
+use sheaf_bson::{
+    CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawArray, RawDoc, RawElement,
+};
 use sheaf_db::catalog::kind::NamespaceKind;
+use sheaf_db::system_names::BUCKETS_PREFIX;
 use sheaf_db::{CollectionOptions, Namespace};
 
 use super::context::CommandContext;
@@ -23,7 +26,12 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         }
         options.append_raw_element(element);
     }
-    let options = CollectionOptions::parse(options.finish().as_raw())?;
+    let options = options.finish();
+    let (namespace, options) = match of_buckets(&namespace, options.as_raw())? {
+        Some(series) => series,
+        None => (namespace, options),
+    };
+    let options = CollectionOptions::parse(options.as_raw())?;
     if options.has_encrypted_fields() && cx.server.repl.is_none() {
         return Err(Error::new(
             ErrorCode(6346402),
@@ -44,6 +52,34 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         .db
         .create_collection(&cx.op, &namespace, options)
         .map(drop)
+}
+
+/// The time-series collection whose buckets a tool creates by their own name, as it found them
+/// listed; its options do not repeat what every bucket collection has.
+fn of_buckets(
+    namespace: &Namespace,
+    options: RawDoc<'_>,
+) -> Result<Option<(Namespace, DocBuf)>, Error> {
+    let Some(name) = namespace.collection().strip_prefix(BUCKETS_PREFIX) else {
+        return Ok(None);
+    };
+    if options.get("timeseries").is_none() {
+        return Ok(None);
+    }
+    let mut out = DocBuilder::new();
+    let is_implied =
+        |element: &RawElement<'_>| matches!(element.key(), "clusteredIndex" | "validator");
+    for element in options.iter().filter(|element| !is_implied(element)) {
+        out.append_raw_element(element);
+    }
+    Ok(Some((Namespace::new(namespace.db(), name)?, out.finish())))
+}
+
+/// Whether `changeStreamPreAndPostImages` asks for images, or is none that a collection could have.
+fn keeps_images(element: &RawElement<'_>) -> bool {
+    let mut options = DocBuilder::new();
+    options.append_raw_element(*element);
+    !CollectionOptions::parse(options.finish().as_raw()).is_ok_and(|parsed| !parsed.keeps_images())
 }
 
 fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Error> {
@@ -71,6 +107,7 @@ fn create_view(cx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), Err
             "capped" | "size" | "max" | "storageEngine" => {}
             "viewOn" => on = fields::string(NAME, &element)?,
             "pipeline" => pipeline = fields::array(NAME, &element)?,
+            "changeStreamPreAndPostImages" if !keeps_images(&element) => {}
             "collation" => collation = fields::collation(NAME, &element)?,
             other => {
                 return Err(Error::new(

@@ -63,7 +63,11 @@ pub fn is_null(element: &RawElement<'_>) -> bool {
 /// of the wrong type.
 #[inline]
 pub fn is_given(element: &RawElement<'_>) -> bool {
-    !is_null(element) || matches!(element.key(), "hint" | "pipeline" | "u" | "updateMods")
+    !is_null(element)
+        || matches!(
+            element.key(),
+            "hint" | "u" | "updateMods" | "clusteredIndex" | "expireAfterSeconds"
+        )
 }
 
 /// The elements of `doc` that are given.

@@ -1,10 +1,12 @@
 //! `profile`: reads or sets the profiler's level, limits and filter.
 
 use sheaf_bson::{DocBuilder, Error, RawValue};
+use sheaf_db::Namespace;
+use sheaf_db::system_names::PROFILE;
 
 use super::context::CommandContext;
 use super::fields::{self, wrong_type};
-use crate::observe::ProfileFilter;
+use crate::observe::{ProfileFilter, profiler};
 
 /// The `note` in a reply that contains a filter.
 const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.";
@@ -53,6 +55,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         sheaf_db::check_database_name(cx.db)?;
         now.level = level as u8;
         changed = true;
+    }
+    if level == 1 || level == 2 {
+        profiler::ensure(&cx.server.db, &cx.op, &Namespace::new(cx.db, PROFILE)?)?;
     }
     cx.report.is_unprofiled = was.level == 0;
     if changed {

@@ -12,15 +12,17 @@ const NAME_BYTES_MAX: usize = 255;
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "renameCollection";
-    let from = Namespace::parse(fields::string(NAME, &cx.first()?)?)?;
-    let (mut to, mut drop_target) = (None, false);
+    let first = cx.first()?;
+    if fields::is_null(&first) {
+        return Err(fields::missing(NAME, NAME));
+    }
+    let from = Namespace::parse(fields::string(NAME, &first)?)?;
+    let (mut to, mut drop_target, mut stay_temp) = (None, false, false);
     for element in cx.arguments() {
         match element.key() {
             "to" => to = Some(Namespace::parse(fields::string(NAME, &element)?)?),
             "dropTarget" => drop_target = fields::strict_boolean(NAME, &element)?,
-            "stayTemp" => {
-                fields::strict_boolean(NAME, &element)?;
-            }
+            "stayTemp" => stay_temp = fields::strict_boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -40,7 +42,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
     }
     cx.server
         .db
-        .rename_collection(&cx.op, &from, &to, drop_target)?;
+        .rename_collection_as(&cx.op, &from, &to, drop_target, stay_temp)?;
     let why = format!(
         "collection renamed from '{}' to '{}'",
         from.as_str(),

@@ -10,9 +10,9 @@
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement};
 
 use super::context::CommandContext;
+use super::fields;
 use super::repl_set::set;
 use super::write_reply::append_write_concern;
-use super::{fields, optional};
 use crate::repl::not_initialized;
 
 /// The smallest oplog, in megabytes.
@@ -163,7 +163,7 @@ pub fn append_note(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<
     let (mut data, mut not_after): (Option<RawDoc<'_>>, _) = (None, None);
     for element in cx.arguments() {
         match element.key() {
-            "data" => data = optional::document(NAME, &element)?,
+            "data" => data = Some(fields::document(NAME, &element)?),
             "maxClusterTime" => match element.value() {
                 sheaf_bson::RawValue::Timestamp(time) => not_after = Some(time),
                 _ => return Err(fields::wrong_type(NAME, &element, "timestamp")),

@@ -48,6 +48,9 @@ pub fn set(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present",
         ));
     }
+    if cx.generic.write_concern.unknown_mode {
+        return Err(unknown_mode("of writeConcern"));
+    }
     defaults.store(&cx.server.db, &cx.op)?;
     defaults.append(out);
     *cx.server.rw_concern.write() = defaults;
@@ -102,10 +105,7 @@ fn write_default(doc: RawDoc<'_>, is_set: bool) -> Result<Option<(DocBuf, WriteC
     };
     let Some(w) = w.filter(|_| !concern.unknown_mode) else {
         let name = w.and_then(|w| w.as_str()).unwrap_or_default();
-        return Err(Error::new(
-            ErrorCode::UNKNOWN_REPL_WRITE_CONCERN,
-            format!("No write concern mode named '{name}' found in replica set configuration"),
-        ));
+        return Err(unknown_mode(name));
     };
     let mut filled = DocBuilder::new();
     filled.append("w", w);
@@ -117,4 +117,11 @@ fn write_default(doc: RawDoc<'_>, is_set: bool) -> Result<Option<(DocBuf, WriteC
         doc.get("wtimeout").unwrap_or(RawValue::Int32(0)),
     );
     Ok(Some((filled.finish(), concern)))
+}
+
+fn unknown_mode(name: &str) -> Error {
+    Error::new(
+        ErrorCode::UNKNOWN_REPL_WRITE_CONCERN,
+        format!("No write concern mode named '{name}' found in replica set configuration"),
+    )
 }

@@ -1,5 +1,5 @@
-//! `top`: how often and for how long each collection was used since the server loaded or created
-//! it.
+//! `top`: how often and for how long each collection and view was used since the server loaded or
+//! created it.
 
 use sheaf_bson::{DocBuilder, Error};
 
@@ -15,6 +15,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     for collection in catalog.collections() {
         out.begin_document(collection.ns().as_str());
         collection.usage().append_top(out);
+        out.end();
+    }
+    for view in catalog.views() {
+        out.begin_document(view.ns().as_str());
+        view.usage().append_top(out);
         out.end();
     }
     out.end();

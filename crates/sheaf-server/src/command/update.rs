@@ -167,6 +167,9 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     let (mut n, mut n_modified) = (0, 0);
     let mut upserted: Vec<(usize, Value)> = Vec::new();
     let mut errors = WriteErrors::default();
+    if statements.len() > 1 {
+        cx.op = cx.op.clone().with_shared_constants();
+    }
     let retry = Retry::begin(cx, statements.len())?;
     retry.refuse_multi(parsed.iter().any(|statement| statement.multi))?;
     for (index, (statement, doc)) in parsed.iter().zip(&statements).enumerate() {

@@ -110,8 +110,10 @@ pub(super) fn profile_entry(finished: &Finished<'_>, write: Option<&WriteReport>
         Some(ns) => out.append("ns", ns.as_str()),
         None => out.append("ns", namespace(finished).as_str()),
     };
-    let command = match statement {
-        Some(write) if write.kind != "insert" => write.statement.as_raw(),
+    let with_hint = statement.and_then(|write| with_named_hint(write.statement.as_raw()));
+    let command = match (&with_hint, statement) {
+        (Some(statement), _) => statement.as_raw(),
+        (None, Some(write)) if write.kind != "insert" => write.statement.as_raw(),
         _ => finished.body,
     };
     let command = shown(
@@ -277,4 +279,23 @@ fn namespace(finished: &Finished<'_>) -> String {
         Some(ns) => ns.as_str().to_owned(),
         None => format!("{}.$cmd", finished.db),
     }
+}
+
+/// A statement whose hint is the name of an index, with the hint as MongoDB's entries have it:
+/// `{$hint: name}`. `None` for other statements.
+fn with_named_hint(statement: RawDoc<'_>) -> Option<DocBuf> {
+    statement.get("hint")?.as_str()?;
+    let mut out = DocBuilder::new();
+    for element in statement.iter() {
+        match element.key() {
+            "hint" => {
+                out.begin_document("hint");
+                out.append("$hint", element.value()).end();
+            }
+            _ => {
+                out.append_raw_element(element);
+            }
+        }
+    }
+    Some(out.finish())
 }

@@ -6,11 +6,11 @@
 mod entry;
 mod finished;
 mod metrics;
-mod profiler;
+pub mod profiler;
 mod shown;
 mod stage_counters;
 
-use sheaf_db::collection::usage::{LatencyKind, TopKind};
+use sheaf_db::usage::{LatencyKind, TopKind};
 
 pub use finished::Finished;
 pub use metrics::{Metrics, OPCOUNTERS};
@@ -92,9 +92,8 @@ fn count_usage(finished: &Finished<'_>) {
         _ => LatencyKind::Commands,
     };
     if let Some(namespace) = &finished.report.namespace
-        && let Some(collection) = catalog.collection(namespace)
+        && let Some(usage) = catalog.usage(namespace)
     {
-        let usage = collection.usage();
         usage.count_operation(kind, finished.elapsed);
         let top = match finished.command.counts_as {
             CountsAs::Query => TopKind::Queries,
@@ -117,10 +116,10 @@ fn count_usage(finished: &Finished<'_>) {
     } else if finished.command.counts_as == CountsAs::Parts {
         for write in &finished.report.writes {
             if let Some(namespace) = &write.namespace
-                && let Some(collection) = catalog.collection(namespace)
+                && let Some(usage) = catalog.usage(namespace)
             {
-                collection.usage().count_operation(kind, write.elapsed);
-                collection.usage().count_top(top_of(write), write.elapsed);
+                usage.count_operation(kind, write.elapsed);
+                usage.count_top(top_of(write), write.elapsed);
             }
         }
     }

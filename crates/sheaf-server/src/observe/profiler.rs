@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
+use sheaf_db::system_names::PROFILE;
 use sheaf_db::{CollectionOptions, Db, Namespace, OpContext, StatementContext};
 use sheaf_query::matcher::{self, MatchExpression};
 
@@ -213,7 +214,7 @@ impl Profiler {
     }
 
     fn write(&self, finished: &Finished<'_>, db_name: &str, docs: &[DocBuf]) {
-        let Ok(namespace) = Namespace::new(db_name, "system.profile") else {
+        let Ok(namespace) = Namespace::new(db_name, PROFILE) else {
             return;
         };
         // A write to it would record itself without end.
@@ -232,7 +233,7 @@ impl Profiler {
 }
 
 /// Creates `system.profile` unless it exists, perhaps with the size that a user chose.
-fn ensure(db: &Db, op: &StatementContext, namespace: &Namespace) -> Result<(), Error> {
+pub fn ensure(db: &Db, op: &StatementContext, namespace: &Namespace) -> Result<(), Error> {
     if db.catalog().collection(namespace).is_some() {
         return Ok(());
     }

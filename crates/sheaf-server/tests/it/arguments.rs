@@ -46,6 +46,16 @@ fn null_counts_as_absent() {
             ("{find: 'c', hint: null}", "{code: 9}"),
             ("{aggregate: 'c', pipeline: null, cursor: {}}", "{code: 14}"),
             ("{update: 'c', updates: [{q: {}, u: null}]}", "{code: 9}"),
+            ("{create: 'd', clusteredIndex: null}", "{code: 14}"),
+            ("{create: 'd', expireAfterSeconds: null}", "{code: 14}"),
+            ("{create: 't', timeseries: {timeField: 't'}}", "{ok: 1.0}"),
+            ("{collMod: 't', expireAfterSeconds: null}", "{code: 14}"),
+            ("{create: 'v', viewOn: 'c', pipeline: null}", "{ok: 1.0}"),
+            ("{collMod: 'v', viewOn: null, pipeline: null}", "{ok: 1.0}"),
+            (
+                "{renameCollection: null, to: 'test.x', $db: 'admin'}",
+                "{code: 40414}",
+            ),
         ],
     );
 }

@@ -6,7 +6,7 @@
 use sheaf_bson::json::parse_doc;
 use sheaf_bson::{DocBuf, DocBuilder, doc};
 
-use super::client::Client;
+use super::client::{Client, command, script};
 use super::server::Server;
 
 type Row = (&'static str, i64, &'static str);
@@ -485,4 +485,76 @@ fn collections_indexes_and_cursors() {
     // create reports an existing collection, and only if the options differ.
     client.ok(&on("test", "{create: 'c'}"));
     client.fails(&on("test", "{renameCollection: 'test.c', to: 'test.x'}"));
+}
+
+/// Rules that concern one option each.
+#[test]
+fn options_are_read_as_in_mongodb() {
+    let server = Server::start();
+    let mut client = server.client();
+    script(
+        &mut client,
+        &[
+            ("{insert: 'c', documents: [{_id: 1, x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}]}", "{n: 1}"),
+            // A replacement without _id is compared before it gets one.
+            ("{update: 'c', updates: [{q: {_id: 1}, u: {_id: 1, x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}}]}",
+             "{n: 1, nModified: 0}"),
+            ("{update: 'c', updates: [{q: {_id: 1}, u: {x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}}]}",
+             "{n: 1, nModified: 1}"),
+            ("{find: 'c', filter: {a: {$gte: 3}}, projection: {'a.$': 1, b: {$slice: -2}}}", "{ok: 1.0}"),
+            ("{find: 'c', filter: {a: {$gte: 3}}, projection: {'a.$': 1, a: {$slice: 2}}}", "{code: 28667}"),
+            ("{create: 'd', idIndex: {key: {_id: 1}, name: '_id_', v: 2.5}}", "{code: 2}"),
+            ("{create: 'd', idIndex: {key: {_id: 1}, name: '_id_', v: 3}}", "{code: 67}"),
+            ("{create: 'v', viewOn: 'c', changeStreamPreAndPostImages: {enabled: false}}", "{ok: 1.0}"),
+            ("{create: 'w', viewOn: 'c', changeStreamPreAndPostImages: {enabled: true}}", "{code: 72}"),
+            ("{find: 'c', min: {x: 1}, hint: {$natural: 1}}", "{code: 291}"),
+            ("{aggregate: 'c', cursor: {}, pipeline: [{$bucket: {groupBy: '$x', boundaries: ['$$NOW', 10]}}]}",
+             "{code: 40191}"),
+            ("{aggregate: 'c', cursor: {}, pipeline: [{$densify: {field: 'x', range: {step: 1, bounds: ['$$NOW', 10]}}}]}",
+             "{code: 5733402}"),
+            // The view of a join has another collation, also if no document is joined.
+            ("{create: 'folded', viewOn: 'c', collation: {locale: 'en', strength: 2}}", "{ok: 1.0}"),
+            ("{aggregate: 'none', cursor: {}, pipeline: [{$lookup: {from: 'folded', pipeline: [], as: 'j'}}]}",
+             "{code: 167}"),
+            ("{aggregate: 'none', cursor: {}, pipeline: [{$unionWith: 'folded'}]}", "{code: 167}"),
+            ("{aggregate: 'none', cursor: {}, pipeline: [{$lookup: {from: 'folded', pipeline: [], as: 'j'}}],
+               collation: {locale: 'en', strength: 2}}", "{ok: 1.0}"),
+            // Only the _id index is converted.
+            ("{create: 'k', clusteredIndex: {key: {_id: 1}, unique: true}}", "{ok: 1.0}"),
+            ("{insert: 'k', documents: [{_id: 1}, {_id: 2}]}", "{n: 2}"),
+            ("{convertToCapped: 'k', size: 4096}", "{ok: 1.0}"),
+            ("{count: 'k'}", "{n: 2}"),
+            ("{collStats: 'k'}", "{capped: true, clustered: '(absent)'}"),
+            ("{profile: 2}", "{was: 0}"),
+            ("{profile: 0}", "{was: 2}"),
+            ("{listIndexes: 'system.profile'}", "{ok: 1.0}"),
+        ],
+    );
+    let regex = format!(
+        "{{create: 'r', validator: {{x: {{$regex: '{}'}}}}}}",
+        "a".repeat(16_385)
+    );
+    script(&mut client, &[(&regex, "{code: 51091}")]);
+    let top = client.ok(&command("{top: 1, $db: 'admin'}"));
+    assert!(
+        top.get("totals")
+            .and_then(|t| t.as_document()?.get("test.folded"))
+            .is_some(),
+        "{top:?}"
+    );
+}
+
+#[test]
+fn statements_of_a_command_share_their_time() {
+    let server = Server::start();
+    let mut client = server.client();
+    let documents: Vec<DocBuf> = (0..300).map(|n| doc! {"_id": n}).collect();
+    client.ok(&doc! {"insert": "c", "documents": documents, "$db": "test"});
+    let updates: Vec<DocBuf> = (0..300)
+        .map(|n| doc! {"q": {"_id": n}, "u": [{"$set": {"t": "$$NOW"}}]})
+        .collect();
+    client.ok(&doc! {"update": "c", "updates": updates, "$db": "test"});
+    let reply = client.ok(&doc! {"distinct": "c", "key": "t", "$db": "test"});
+    let values = reply.get("values").and_then(|values| values.as_array());
+    assert_eq!(values.map(|values| values.count()), Some(1));
 }

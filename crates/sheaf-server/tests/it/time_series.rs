@@ -114,3 +114,70 @@ fn indexes_are_listed_as_users_gave_them() {
         7246201
     );
 }
+
+/// A tool may write buckets; what they hold decides what their `control` says.
+#[test]
+fn buckets_are_updated_directly() {
+    let running = server();
+    let session = &mut Session::new(&running.server);
+    filled(session);
+    let update = |u: &str| {
+        format!("{{update: 'system.buckets.s', updates: [{{q: {{meta: 'b'}}, u: {u}}}]}}")
+    };
+    let reply = ok(session, &update("{$set: {meta: 'c'}}"));
+    assert_eq!(at(&reply, "nModified"), Some(Value::Int32(1)));
+    let found = ok(session, "{find: 's', filter: {m: 'c'}}");
+    assert_eq!(at(&found, "cursor.firstBatch.0.x"), Some(Value::Int32(3)));
+    let update = |u: &str| {
+        format!("{{update: 'system.buckets.s', updates: [{{q: {{meta: 'c'}}, u: {u}}}]}}")
+    };
+    ok(session, &update("{$set: {'control.max.x': 1000}}"));
+    let bucket = ok(session, "{find: 'system.buckets.s', filter: {meta: 'c'}}");
+    assert_eq!(
+        at(&bucket, "cursor.firstBatch.0.control.max.x"),
+        Some(Value::Int32(3))
+    );
+    for refused in [
+        "{$set: {control: 1}}",
+        "{$unset: {data: 1}}",
+        "{$set: {x: 1}}",
+    ] {
+        let reply = ok(session, &update(refused));
+        assert_eq!(
+            at(&reply, "writeErrors.0.code"),
+            Some(Value::Int32(121)),
+            "{refused}"
+        );
+    }
+}
+
+/// What is listed of a bucket collection creates it elsewhere.
+#[test]
+fn a_bucket_collection_is_created_as_it_is_listed() {
+    let running = server();
+    let session = &mut Session::new(&running.server);
+    filled(session);
+    let listed = ok(
+        session,
+        "{listCollections: 1, filter: {name: 'system.buckets.s'}}",
+    );
+    assert_eq!(
+        at(&listed, "cursor.firstBatch.0.options.clusteredIndex"),
+        Some(Value::Boolean(true))
+    );
+    let options = at(&listed, "cursor.firstBatch.0.options").unwrap();
+    let Value::Document(options) = options else {
+        panic!("{options:?}")
+    };
+    assert!(options.get("validator").is_some());
+    let mut create = sheaf_bson::DocBuilder::new();
+    create.append("create", "system.buckets.other");
+    create.extend(options.as_raw());
+    let reply = session.run("d", create.finish().as_raw());
+    assert_eq!(reply.get("ok"), Some(RawValue::Double(1.0)), "{reply:?}");
+    let listed = ok(session, "{listCollections: 1, filter: {name: 'other'}}");
+    assert_eq!(
+        at(&listed, "cursor.firstBatch.0.type"),
+        Some(Value::String("timeseries".into()))
+    );
+}

@@ -45,9 +45,11 @@ pub(super) fn run(
     let catalog = cx.db().catalog();
     let existing = catalog.collection(&target).map(|c| &**c);
     check_unique(existing, &on, cx.parse().collator().map(|c| &**c))?;
+    // The writes of a $merge are statements of one command.
+    let shared = op.clone().with_shared_constants();
     let merger = Merger {
         cx,
-        op,
+        op: &shared,
         merge,
         target: &target,
         on,

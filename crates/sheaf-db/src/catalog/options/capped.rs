@@ -92,7 +92,7 @@ impl Fields {
     }
 }
 
-fn truthy(element: RawElement<'_>) -> Result<bool> {
+pub(super) fn truthy(element: RawElement<'_>) -> Result<bool> {
     match element.value() {
         RawValue::Boolean(value) => Ok(value),
         RawValue::Null | RawValue::Undefined => Ok(false),

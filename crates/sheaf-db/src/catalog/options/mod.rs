@@ -55,6 +55,8 @@ pub struct CollectionOptions {
     index_defaults: Option<DocBuf>,
     /// The fields that clients encrypt, as given.
     encrypted_fields: Option<Arc<DocBuf>>,
+    /// The next start drops the collection.
+    temporary: bool,
 }
 
 impl PartialEq for CollectionOptions {
@@ -137,6 +139,7 @@ impl CollectionOptions {
                 let action = ValidationAction::parse(CREATE, value)?;
                 self.validation = std::mem::take(&mut self.validation).with_action(action);
             }
+            "temp" => self.temporary = capped::truthy(element)?,
             encrypted::NAME => self.encrypted_fields = encrypted::parse(value)?,
             timeseries::NAME => self.timeseries = Some(timeseries::parse(value)?),
             "clusteredIndex" => self.clustered = ClusteredIndex::parse(value)?,
@@ -184,10 +187,13 @@ impl CollectionOptions {
             timeseries::append(timeseries, &mut out);
         }
         if let Some(seconds) = self.expire_after_seconds {
-            out.append("expireAfterSeconds", RawValue::int_or_long(seconds));
+            out.append("expireAfterSeconds", seconds);
         }
         if let Some(fields) = &self.encrypted_fields {
             out.append_bson(encrypted::NAME, &**fields);
+        }
+        if self.temporary {
+            out.append("temp", true);
         }
         out.finish()
     }
@@ -217,6 +223,19 @@ impl CollectionOptions {
     /// Default collation of queries and indexes; `None` for byte order.
     pub fn collator(&self) -> Option<&Arc<Collator>> {
         self.collator.as_ref()
+    }
+
+    /// Whether the next start drops the collection.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary
+    }
+
+    /// The same options of a collection that stays.
+    pub(crate) fn permanent(self) -> CollectionOptions {
+        CollectionOptions {
+            temporary: false,
+            ..self
+        }
     }
 
     /// Whether clients encrypt fields of the documents.
@@ -294,10 +313,8 @@ impl CollectionOptions {
 fn check_option(element: RawElement<'_>) -> Result<()> {
     let (option, value) = (element.key(), element.value());
     match (option, value) {
-        // A collection that the next start drops: only a server's own commands create them.
-        ("temp", value) if value.is_number() || matches!(value, RawValue::Boolean(_)) => Ok(()),
         ("autoIndexId", value) if value.is_truthy() => Ok(()),
-        ("temp" | "autoIndexId" | "viewOn" | "pipeline" | "flags" | "recordIdsReplicated", _) => {
+        ("autoIndexId" | "viewOn" | "pipeline" | "flags" | "recordIdsReplicated", _) => {
             Err(Error::new(
                 ErrorCode::INVALID_OPTIONS,
                 format!(

@@ -241,6 +241,9 @@ fn version(value: RawValue<'_>) -> Result<i32> {
     }
     match value.as_i64_exact() {
         Some(version @ (1 | 2)) => Ok(version as i32),
+        None if value.as_f64().is_some_and(|v| v.is_finite()) => Err(Error::bad_value(format!(
+            "The index version must be a whole number, got v={value}; use v: 2"
+        ))),
         _ => Err(cannot_create(format!(
             "Invalid index specification; cannot create an index with v={value}; use v: 2"
         ))),

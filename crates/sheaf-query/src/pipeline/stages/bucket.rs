@@ -34,6 +34,11 @@ pub(super) fn is_expression(value: RawValue<'_>) -> bool {
     }
 }
 
+/// Whether it is a variable by name.
+fn is_variable(value: RawValue<'_>) -> bool {
+    value.as_str().is_some_and(|text| text.starts_with("$$"))
+}
+
 /// The `$sort` stage with this specification.
 pub(super) fn sort_by(spec: RawDoc<'_>, context: &StageContext<'_>) -> Result<Stage> {
     match SortSpec::parse(spec)? {
@@ -69,7 +74,8 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
     let scope = &context.parse.variables;
     let constant = |value: RawValue<'_>, code: i32, what: &str| -> Result<Value> {
         match parse_expression(value, scope)?.as_constant() {
-            Some(Some(constant)) => Ok(constant.to_value()),
+            // The value of a variable such as $$NOW is not one that the stage is written with.
+            Some(Some(constant)) if !is_variable(value) => Ok(constant.to_value()),
             _ => Err(location(
                 code,
                 format!(

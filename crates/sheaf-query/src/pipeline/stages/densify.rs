@@ -205,7 +205,10 @@ pub fn parse(value: RawValue<'_>, context: &StageContext<'_>) -> Result<ParsedSt
         RawValue::Array(array) if array.count() == 2 => {
             let mut ends = array.iter().map(Place::of);
             let (Some(Some(lower)), Some(Some(upper))) = (ends.next(), ends.next()) else {
-                return Err(failed("the bounds of a range must be numbers or dates"));
+                return Err(location(
+                    5733402,
+                    "the bounds in a range statement must be numbers or dates",
+                ));
             };
             match (lower, upper, unit) {
                 (Place::Number(_), Place::Number(_), None)
@@ -368,7 +371,8 @@ impl Running {
         next: u64,
         env: &dyn Environment,
     ) -> Result<()> {
-        if self.partitions.contains_key(key) {
+        let is_open = self.partitions.contains_key(key);
+        if is_open && self.densify.collator.is_none() {
             return Ok(());
         }
         let mut fields = Vec::new();
@@ -378,6 +382,12 @@ impl Running {
             }
         }
         let begin = Running::with(RawDoc::EMPTY, &fields)?;
+        if let Some(partition) = self.partitions.get_mut(key) {
+            // Equal by the collation, yet written differently: as in the document that ends the
+            // gap.
+            partition.begin = begin;
+            return Ok(());
+        }
         self.bytes += key.len() + begin.len_bytes() + size_of::<Partition>();
         if self.bytes > env.memory_bytes_max() {
             return Err(location(

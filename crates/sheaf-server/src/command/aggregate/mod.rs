@@ -78,9 +78,19 @@ fn parse<'a>(arguments: impl Iterator<Item = RawElement<'a>>) -> Result<Request<
     })
 }
 
+/// Unlike other arguments a null `pipeline` is not absent but of the wrong type.
+fn null_pipeline(body: RawDoc<'_>, error: Error) -> Error {
+    match body.get_element("pipeline") {
+        Some(element) if fields::is_null(&element) => {
+            fields::wrong_type("aggregate", &element, "array")
+        }
+        _ => error,
+    }
+}
+
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
-    let request = parse(cx.arguments())?;
+    let request = parse(cx.arguments()).map_err(|error| null_pipeline(cx.body, error))?;
     cx.server.metrics.count_stages(request.pipeline);
     let target = cx.first()?.value();
     let collectionless = target.is_number();

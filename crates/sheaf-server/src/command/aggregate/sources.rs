@@ -5,8 +5,8 @@ use std::sync::Weak;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, doc};
 use sheaf_db::aggregate::FirstStages;
 use sheaf_db::catalog::views::not_on_view;
-use sheaf_db::collection::usage::CollectionUsage;
 use sheaf_db::timeseries::indexes::on_measurements;
+use sheaf_db::usage::CollectionUsage;
 use sheaf_db::{Namespace, ReadView};
 use sheaf_query::pipeline::stage_names;
 
@@ -223,10 +223,10 @@ fn coll_stats(
             "latencyStats" => {
                 let histograms = histograms(options)?;
                 let unused = CollectionUsage::default();
-                let usage = view
-                    .collection
-                    .as_ref()
-                    .map(|collection| collection.usage());
+                let catalog = server.db.catalog();
+                let of_view = || catalog.usage(namespace);
+                let usage = view.collection.as_ref();
+                let usage = usage.map(|collection| collection.usage()).or_else(of_view);
                 out.begin_document("latencyStats");
                 usage
                     .unwrap_or(&unused)

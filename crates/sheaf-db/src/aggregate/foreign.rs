@@ -185,7 +185,7 @@ impl Foreign {
 }
 
 impl ForeignReader for Foreign {
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         match self {
             Foreign::Once(aggregate, ..) => aggregate.suspend(),
             Foreign::Join(join) => {

@@ -239,7 +239,7 @@ impl ResultSource for Aggregate {
             Input::Plan(executor, _) => executor.suspend(),
             Input::Documents(_) | Input::Found(_) | Input::Vector(_) => {}
         }
-        self.rest.rest();
+        self.rest.suspend();
     }
 
     fn exec_stats(&self) -> Option<DocBuf> {

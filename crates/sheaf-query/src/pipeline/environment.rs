@@ -105,13 +105,13 @@ pub struct ForeignCursor(pub Box<dyn ForeignReader>);
 /// The environment's reader of another collection.
 pub trait ForeignReader: Any + Send {
     /// Suspends the reader: releases everything that it does not need to continue at its position.
-    fn rest(&mut self);
+    fn suspend(&mut self);
 }
 
 impl ForeignCursor {
-    /// See [`ForeignReader::rest`].
-    pub fn rest(&mut self) {
-        self.0.rest();
+    /// See [`ForeignReader::suspend`].
+    pub fn suspend(&mut self) {
+        self.0.suspend();
     }
 }
 

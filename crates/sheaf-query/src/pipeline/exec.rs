@@ -312,10 +312,10 @@ impl PipelineExec {
 
     /// Suspends the pipeline: cursors over other collections release everything that they do not
     /// need to continue.
-    pub fn rest(&mut self) {
+    pub fn suspend(&mut self) {
         for stage in &mut self.stages {
             if let Running::Other { exec, .. } = stage {
-                exec.rest();
+                exec.suspend();
             }
         }
     }

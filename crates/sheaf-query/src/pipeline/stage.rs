@@ -172,8 +172,8 @@ pub trait StageExec: Send {
     }
 
     /// Suspends the stage: its cursors over other collections release pins
-    /// ([`rest`](super::environment::ForeignCursor::rest)).
-    fn rest(&mut self) {}
+    /// ([`suspend`](super::environment::ForeignCursor::suspend)).
+    fn suspend(&mut self) {}
 
     /// Appends the stage's statistics (`usedDisk`, `totalKeysExamined`, ...) for explain's
     /// executionStats.

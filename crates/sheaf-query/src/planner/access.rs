@@ -100,9 +100,9 @@ pub(super) enum AccessKind<'q> {
 pub(super) struct Enumerator<'a> {
     pub indexes: Vec<&'a Arc<IndexEntry>>,
     /// Maximum number of access paths of a filter.
-    pub max_accesses: usize,
+    pub accesses_max: usize,
     /// Maximum number of combinations of a disjunction.
-    pub max_or: usize,
+    pub or_paths_max: usize,
     /// Also enumerate intersections of two indexes.
     pub intersect: Option<Intersect>,
     /// For access paths that are worthwhile only with suitable data.
@@ -143,7 +143,7 @@ impl Enumerator<'_> {
             implied: Implied::nothing(&self.indexes).with(filter, &self.indexes),
             whole: true,
         };
-        let mut ways = self.conjunction(filter, &scope, self.max_accesses);
+        let mut ways = self.conjunction(filter, &scope, self.accesses_max);
         // A key that at most one document has cannot be beaten.
         if let Some(at) = ways.iter().position(|w| w.is_unique_point()) {
             return vec![ways.swap_remove(at)];
@@ -169,7 +169,7 @@ impl Enumerator<'_> {
         let indexes = self.indexes.iter().enumerate();
         indexes
             .filter_map(of_index)
-            .take(self.max_accesses)
+            .take(self.accesses_max)
             .collect()
     }
 
@@ -280,7 +280,9 @@ impl Enumerator<'_> {
         scope: &Scope<'q, '_>,
     ) -> Vec<Access<'q>> {
         let children = disjunction.children;
-        let max = self.max_or.min((WEIGHT_MAX / children.len().max(1)).max(1));
+        let max = self
+            .or_paths_max
+            .min((WEIGHT_MAX / children.len().max(1)).max(1));
         let mut choices = Vec::with_capacity(children.len());
         for child in children {
             let inner = Scope {
@@ -293,7 +295,7 @@ impl Enumerator<'_> {
                 },
                 whole: false,
             };
-            let mut ways = self.conjunction(child, &inner, self.max_accesses);
+            let mut ways = self.conjunction(child, &inner, self.accesses_max);
             if ways.is_empty() {
                 return Vec::new();
             }

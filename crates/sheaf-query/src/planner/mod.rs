@@ -204,8 +204,8 @@ impl<'a> PlannerParams<'a> {
             && (self.options.force_intersection || self.statistics.is_some());
         Some(Enumerator {
             indexes,
-            max_accesses: self.options.indexed_solutions_max.max(1),
-            max_or: self.options.or_solutions_max.max(1),
+            accesses_max: self.options.indexed_solutions_max.max(1),
+            or_paths_max: self.options.or_solutions_max.max(1),
             intersect: intersect.then_some(Intersect {
                 hash: self.options.hash_intersection,
                 forced: self.options.force_intersection,

@@ -57,7 +57,7 @@ struct Found {
 }
 
 impl ForeignReader for Found {
-    fn rest(&mut self) {}
+    fn suspend(&mut self) {}
 }
 
 impl World {

@@ -181,9 +181,9 @@ impl StageExec for UnionExec {
         Ok(doc)
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         if let Some(cursor) = &mut self.cursor {
-            cursor.rest();
+            cursor.suspend();
         }
     }
 

@@ -436,9 +436,9 @@ impl StageExec for GraphExec {
         Ok(())
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         if let Some(cursor) = &mut self.cursor {
-            cursor.rest();
+            cursor.suspend();
         }
     }
 

@@ -335,11 +335,11 @@ impl StageExec for LookupExec {
         Ok(())
     }
 
-    fn rest(&mut self) {
+    fn suspend(&mut self) {
         if let Cursor::Join(cursor) | Cursor::Prepared(cursor) | Cursor::Once(cursor) =
             &mut self.cursor
         {
-            cursor.rest();
+            cursor.suspend();
         }
     }
 

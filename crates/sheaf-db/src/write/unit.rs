@@ -331,20 +331,7 @@ impl WriteUnitOfWork {
                 false => Err(exists_otherwise(&collection)),
             };
         }
-        let db = self.db.clone();
-        let catalog = db.catalog_writer();
-        check_name(&catalog.current(), ns)?;
-        let created = new_collection(catalog, &mut self.storage, ns, options, None)?;
-        self.observer
-            .ddl(&db, DdlChange::CollectionCreated(&created))?;
-        let collection = Arc::new(created);
-        self.collections.push(OpenCollection {
-            collection: collection.clone(),
-            multikey: false,
-            intent: None,
-            capped: None,
-        });
-        Ok(collection)
+        self.create_new(ns, options)
     }
 
     /// Creates a collection that does not exist. Within a transaction an equal one is no success,
@@ -359,7 +346,29 @@ impl WriteUnitOfWork {
         if let Some(slot) = self.open(op, ns, Some(Duration::ZERO))? {
             return Err(exists_otherwise(self.collection(slot)));
         }
-        self.create_collection(op, ns, options)
+        self.create_new(ns, options)
+    }
+
+    /// Creates a collection of a name that the unit has found free.
+    fn create_new(
+        &mut self,
+        ns: &Namespace,
+        options: &CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        let db = self.db.clone();
+        let catalog = db.catalog_writer();
+        check_name(&catalog.current(), ns)?;
+        let created = new_collection(catalog, &mut self.storage, ns, options, None)?;
+        self.observer
+            .ddl(&db, DdlChange::CollectionCreated(&created))?;
+        let collection = Arc::new(created);
+        self.collections.push(OpenCollection {
+            collection: collection.clone(),
+            multikey: false,
+            intent: None,
+            capped: None,
+        });
+        Ok(collection)
     }
 
     /// Creates indexes on a collection that the unit has created and not written to; returns false

@@ -21,25 +21,10 @@ pub fn plan_summary(root: &SolutionNode) -> String {
 
 /// Whether a leaf of the plan reads the whole collection in the order of its records.
 pub fn scans_collection(root: &SolutionNode) -> bool {
-    match root {
+    match root.made() {
         SolutionNode::CollScan { .. } => true,
         SolutionNode::ClusteredScan(scan) => scan.is_full(),
-        SolutionNode::Eof
-        | SolutionNode::IndexScan(_)
-        | SolutionNode::CountScan(_)
-        | SolutionNode::DistinctScan { .. } => false,
-        SolutionNode::Fetch { child, .. }
-        | SolutionNode::Sort { child, .. }
-        | SolutionNode::Limit { child, .. }
-        | SolutionNode::Skip { child, .. }
-        | SolutionNode::Projection { child, .. }
-        | SolutionNode::Subplan { child }
-        | SolutionNode::ReturnKey { child } => scans_collection(child),
-        SolutionNode::Or { children, .. }
-        | SolutionNode::SortMerge { children, .. }
-        | SolutionNode::AndSorted { children }
-        | SolutionNode::AndHash { children } => children.iter().any(scans_collection),
-        SolutionNode::Lazy(lazy) => scans_collection(lazy.node()),
+        node => node.children().iter().any(scans_collection),
     }
 }
 

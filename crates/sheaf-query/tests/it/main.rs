@@ -3,6 +3,7 @@
 mod borders;
 mod collation;
 mod fuzz;
+mod fuzz_pipeline;
 mod matcher;
 mod projection;
 mod sort;

@@ -12,6 +12,8 @@ mod javascript;
 mod keystring;
 mod mutate;
 #[cfg(feature = "query")]
+mod pipeline;
+#[cfg(feature = "query")]
 mod query;
 
 pub use bson::{bson, json};
@@ -21,5 +23,7 @@ pub use frames::frames;
 pub use javascript::{javascript, names_are_unique};
 pub use keystring::keystring;
 pub use mutate::{Random, mutate};
+#[cfg(feature = "query")]
+pub use pipeline::pipeline;
 #[cfg(feature = "query")]
 pub use query::query;

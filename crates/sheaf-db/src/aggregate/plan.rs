@@ -17,6 +17,9 @@ use super::AggregateContext;
 use crate::catalog::ReadView;
 use crate::planning;
 
+/// A sort that keeps at most this many documents holds them whole.
+const FEW: u64 = 100;
+
 /// Converts the prefix to a query, with a plan that reads keys instead of documents if the rest of
 /// the pipeline permits.
 pub(super) fn plan(
@@ -68,10 +71,11 @@ pub(super) fn plan(
     let Some(projection) = dependencies else {
         return Ok((query, None));
     };
-    // A blocking sort of all documents holds them: without the fields that no stage reads.
+    // A blocking sort of many documents holds them: without the fields that no stage reads. To keep
+    // a few of all, narrowing each costs more than it saves.
     let has_indexes = planning::indexes_of(view).len() > 1;
     if prefix.sort.is_some()
-        && prefix.limit.is_none()
+        && prefix.limit.is_none_or(|limit| limit > FEW)
         && (prefix.distinct.is_none() || !has_indexes)
         && let Ok(reduced) = spec(Some(&projection))
     {

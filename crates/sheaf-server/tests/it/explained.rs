@@ -251,6 +251,7 @@ fn a_blocking_sort_holds_the_fields_that_are_read() {
     ] {
         for after in [
             "{$project: {k: 1}}",
+            "{$project: {k: 1}}, {$limit: 1000}",
             "{$group: {_id: '$k'}}",
             "{$bucketAuto: {groupBy: '$k', buckets: 2}}",
         ] {

@@ -228,6 +228,8 @@ pub enum ExplainedAs {
     Distinct,
     /// As a pipeline.
     Pipeline,
+    /// As the pipeline of a mapReduce.
+    MapReduce,
     /// As the one statement of an update.
     Update,
     /// As the one statement of a delete.

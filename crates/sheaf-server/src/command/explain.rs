@@ -18,7 +18,7 @@ use super::context::CommandContext;
 use super::find::FindRequest;
 use super::find_and_modify::{self, Change};
 use super::generic_arguments::arguments;
-use super::{aggregate, api_version, count, delete, distinct, fields, update};
+use super::{aggregate, api_version, count, delete, distinct, fields, map_reduce, update};
 use crate::command_facts::ExplainedAs;
 use crate::host::host_name;
 
@@ -71,7 +71,9 @@ pub fn explain(
         ));
     };
     let namespace = Namespace::new(cx.db, collection)?;
-    if cx.server.db.catalog().view(&namespace).is_some() && explained_as != ExplainedAs::Pipeline {
+    // A pipeline finds the view's stages itself.
+    let is_pipeline = matches!(explained_as, ExplainedAs::Pipeline | ExplainedAs::MapReduce);
+    if !is_pipeline && cx.server.db.catalog().view(&namespace).is_some() {
         out.append("explainVersion", "1");
         explain_on_view(cx, explained_as, command, &namespace, verbosity, out)?;
         append_tail(cx, command, out);
@@ -118,6 +120,9 @@ pub fn explain(
             query::distinct(&explained(&query, &options), key.dotted(), executor, out)?;
         }
         ExplainedAs::Pipeline => aggregate::explain(cx, &namespace, arguments, verbosity, out)?,
+        ExplainedAs::MapReduce => {
+            map_reduce::explain(cx, &namespace, arguments, verbosity, out)?;
+        }
         ExplainedAs::Update => {
             let options = cx.query_options(None);
             let statement = only_statement(command, "updates")?;

@@ -12,6 +12,8 @@ use sheaf_bson::{
     ArrayBuf, CollationChoice, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue,
     Value, doc,
 };
+use sheaf_db::Namespace;
+use sheaf_db::explain::Verbosity;
 use sheaf_query::javascript::{self, Script};
 
 use super::context::CommandContext;
@@ -92,6 +94,32 @@ fn check_size(out: &DocBuilder) -> Result<(), Error> {
         )),
         false => Ok(()),
     }
+}
+
+/// Explains the pipeline of a mapReduce. `arguments` are its fields without the generic ones.
+/// Errors: those of the arguments; those of the pipeline.
+pub fn explain<'a>(
+    cx: &CommandContext<'_>,
+    namespace: &Namespace,
+    arguments: impl Iterator<Item = RawElement<'a>>,
+    verbosity: Verbosity,
+    out: &mut DocBuilder,
+) -> Result<(), Error> {
+    let request = parse(arguments)?;
+    let scripts = javascript::current().ok_or_else(javascript::no_engine)?;
+    if let Some(scope) = request.scope {
+        scripts.set_globals(scope)?;
+    }
+    let stages = stages(&request);
+    let pipeline = aggregate::ViewRequest {
+        pipeline: stages.as_raw(),
+        hint: None,
+        let_vars: None,
+        collation: request.collation,
+        batch_size: None,
+        allow_disk_use: None,
+    };
+    aggregate::explain_on_view(cx, namespace, pipeline, verbosity, out)
 }
 
 /// The parsed arguments.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::client::{Client, command, script};
+use super::explained::at;
 use super::server::Server;
 
 /// Documents `{_id: n, g: n % 2, v: 10 * n}` for n from 1 to 6.
@@ -29,6 +30,52 @@ fn batch(client: &mut Client, text: &str) -> String {
     [("[ ", "["), (" ]", "]"), ("{ ", "{"), (" }", "}")]
         .iter()
         .fold(shown, |text, (from, to)| text.replace(from, to))
+}
+
+#[test]
+fn map_reduce_is_explained_as_its_pipeline() {
+    let server = Server::start();
+    let mut client = filled(&server);
+    client.ok(&command(
+        "{createIndexes: 'c', indexes: [{key: {v: 1}, name: 'v_1'}]}",
+    ));
+    let explain = |out: &str, verbosity: &str| {
+        format!(
+            "{{explain: {{mapReduce: 'c', map: 'function() {{ emit(this.g, this.v); }}', \
+             reduce: 'function(k, v) {{ return Array.sum(v); }}', query: {{v: {{$gt: 20}}}}, \
+             out: {out}}}, verbosity: '{verbosity}'}}"
+        )
+    };
+    let reply = client.ok(&command(&explain("{inline: 1}", "executionStats")));
+    for (path, expected) in [
+        (
+            "stages.0.$cursor.queryPlanner.winningPlan.inputStage.indexName",
+            "\"v_1\"",
+        ),
+        ("stages.0.$cursor.executionStats.nReturned", "4"),
+        ("stages.3.nReturned", "2"),
+        ("command.mapReduce", "\"c\""),
+    ] {
+        let found = at(&reply, path).map(|value| sheaf_bson::json::shell(value.as_raw()));
+        assert_eq!(found.as_deref(), Some(expected), "{path} of {reply}");
+    }
+    assert!(at(&reply, "stages.3.$group").is_some(), "{reply}");
+    client.ok(&command(
+        "{create: 'on_view', viewOn: 'c', pipeline: [{$match: {g: 1}}]}",
+    ));
+    let on_view = explain("{inline: 1}", "executionStats").replace("'c'", "'on_view'");
+    let reply = client.ok(&command(&on_view));
+    assert!(at(&reply, "stages.3.$group").is_some(), "{reply}");
+    // Nothing is written.
+    client.ok(&command(&explain("'results'", "queryPlanner")));
+    script(
+        &mut client,
+        &[
+            (&explain("'results'", "executionStats"), "{code: 51029}"),
+            ("{count: 'results'}", "{n: 0}"),
+            ("{explain: {mapReduce: 'c', map: '1'}}", "{code: 40414}"),
+        ],
+    );
 }
 
 #[test]

@@ -213,7 +213,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             kind: Read,
             database: Database::Any,
             help: "Groups documents by JavaScript functions",
-            compat: Differs("a `query` cannot have `$where`, and there is no explain"),
+            compat: Differs("a `query` cannot have `$where`"),
             privileges: ByArguments(
                 privileges::map_reduce,
                 "find on the collection; insert and remove or update on that of out",
@@ -232,7 +232,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             sequences: &[],
             changes_catalog: false,
             counts_as: CountsAs::Command,
-            explained: None,
+            explained: Some(ExplainedAs::MapReduce),
             compressible: true,
             only_replies: true,
         },

@@ -1,5 +1,5 @@
 //! The environment of one operation: implements
-//! [`JavaScript`](sheaf_query::javascript::JavaScript).
+//! [`JavaScript`].
 
 use std::collections::HashMap;
 use std::fmt;

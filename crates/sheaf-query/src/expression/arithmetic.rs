@@ -313,7 +313,8 @@ fn round_at<'e>(
     };
     match number(operator, &value, 51081)? {
         None => Ok(EvalValue::NULL),
-        // A decimal shows as many places as asked for, or is unchanged if 34 digits do not suffice.
+        // A decimal is rounded to the requested number of places, or unchanged if 34 digits do not
+        // suffice.
         Some(Number::Decimal(d)) => {
             let quantized = decimal::quantize(d, place, rounding);
             result(Number::Decimal(match quantized.is_nan() {

@@ -1,9 +1,8 @@
 //! The interface of pipeline stages: a parsed form, and an executor.
 //!
-//! The stages that the optimiser moves and merges are variants of
-//! [`Stage`](super::Stage). Every other stage is a file under `stages/` with a type that
-//! implements [`PipelineStage`], a type that implements [`StageExec`], and a
-//! line in the table of `parse.rs`:
+//! The stages that the optimiser moves and merges are variants of [`Stage`]. Every other stage is a
+//! file under `stages/` with a type that implements [`PipelineStage`], a type that implements
+//! [`StageExec`], and a line in the table of `parse.rs`:
 //!
 //! ```text
 //!   {$stage: operand} ──parse──> Arc<dyn PipelineStage> ──start──> Box<dyn StageExec>

@@ -550,7 +550,7 @@ impl<'q> Way<'q> {
         }
     }
 
-    /// The index, if it is a scan that may be merged with others: see [`access::union`].
+    /// The index, if it is a scan that may be merged with others: see [`super::access::union`].
     fn merges(&self) -> Option<&Arc<IndexEntry>> {
         match &self.kind {
             WayKind::Scan(index, lists) => {
@@ -611,7 +611,7 @@ impl<'q> Way<'q> {
     }
 }
 
-/// Like [`access::union`].
+/// Like [`super::access::union`].
 fn union(picked: Vec<Way<'_>>) -> Way<'_> {
     let mut children: Vec<Way<'_>> = Vec::with_capacity(picked.len());
     // Position of the first scan of an index, and the bounds of all merged scans, if any.

@@ -236,7 +236,7 @@ impl Projection {
         self.has_computed
     }
 
-    /// Parses the projection of a find; see [`parse`]. `{}` keeps everything.
+    /// Parses the projection of a find; see [`mod@parse`]. `{}` keeps everything.
     pub fn parse(
         spec: RawDoc<'_>,
         context: &crate::matcher::ParseContext,

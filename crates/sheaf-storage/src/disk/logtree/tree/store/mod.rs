@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Invariant: a page is returned only if its checksum, its birth and its level are those in the
-//! pointer to it, and its [`Shape`] was checked.
+//! pointer to it, and its [`Shape`](super::page::Shape) was checked.
 
 mod checked_bits;
 mod mapping;

@@ -70,7 +70,13 @@ pub(super) fn serve(
             }
             serve_messages(link, stream, service, options, log)
         }
-        Err(ended) => ended,
+        Err(ended) => {
+            // What the client has sent after its mistake must not cost it the reason.
+            if let Ended::Handshake(_) = ended {
+                linger(link);
+            }
+            ended
+        }
     };
     match link.is_closed() {
         true if !matches!(ended, Ended::Panicked) => Ended::Stopping,

@@ -17,6 +17,7 @@ use rustls::ServerConnection;
 use super::connection::Ended;
 use super::link::{Link, Peer, poll};
 use super::server::NetOptions;
+use super::stack::StackPages;
 use crate::tls::{Beginning, Finished, Tls, TlsMode};
 
 /// Time that a client has for its handshake.
@@ -28,6 +29,9 @@ const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
 /// Pause before looking again at a connection that began like TLS and is silent.
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
+
+/// After this long without a byte in a handshake, unused memory is released.
+const STALLED_AFTER: Duration = Duration::from_millis(100);
 
 /// How the bytes of a connection are encoded.
 pub(super) enum Stream {
@@ -204,6 +208,11 @@ fn receive(
     end: Instant,
     limit: Duration,
 ) -> Result<usize, Ended> {
+    if !poll(&link.socket, libc::POLLIN, Some(STALLED_AFTER)).unwrap_or(false)
+        && let Some(stack) = StackPages::of_this_thread()
+    {
+        stack.release_unused();
+    }
     wait(link, Some(end)).map_err(|ended| match ended {
         Ended::Handshake(_) => too_slow(limit),
         other => other,

@@ -121,7 +121,7 @@ test('documents expire by the date in their _id', () => {
   const c = clustered('events', { expireAfterSeconds: 3600 });
   same(c.getIndexes()[0].expireAfterSeconds, 3600);
   same(db.runCommand({ collMod: 'events', expireAfterSeconds: 100 }).ok, 1);
-  same(db.getCollectionInfos({ name: 'events' })[0].options.expireAfterSeconds, 100);
+  same(Number(db.getCollectionInfos({ name: 'events' })[0].options.expireAfterSeconds), 100);
   same(db.runCommand({ collMod: 'events', expireAfterSeconds: 'off' }).ok, 1);
   same(db.getCollectionInfos({ name: 'events' })[0].options.expireAfterSeconds, undefined);
   refused(72, () => db.runCommand({ collMod: 'events', index: { name: 'events clustered key', hidden: true } }));

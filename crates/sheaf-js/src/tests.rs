@@ -556,7 +556,7 @@ proptest! {
     }
 }
 
-/// The fuzz target's body on damaged scripts.
+/// The fuzz target's body on damaged scripts: `SHEAF_FUZZ_ROUNDS` of each, by `SHEAF_FUZZ_SEED`.
 #[test]
 fn damaged_scripts() {
     use sheaf_testkit::fuzz::{Random, javascript, mutate};
@@ -567,9 +567,13 @@ fn damaged_scripts() {
         "x => { try { return [...x.list].sort().concat(new Set(x.list)); } finally { x.b = Timestamp(1, 2); } }",
         "function* g() { for (let i = 0; i < 1e9; i++) yield 'x'.repeat(i); }",
     ];
-    let mut random = Random::new(7);
+    let given = |name: &str, otherwise: u64| {
+        let value = std::env::var(name).ok();
+        value.map_or(otherwise, |value| value.parse().expect("a number"))
+    };
+    let mut random = Random::new(given("SHEAF_FUZZ_SEED", 7));
     for script in scripts {
-        for round in 0..40 {
+        for round in 0..given("SHEAF_FUZZ_ROUNDS", 40) {
             let mut bytes = every_type().into_vec();
             let mut text = script.as_bytes().to_vec();
             if round > 0 {

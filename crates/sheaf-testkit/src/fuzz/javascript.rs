@@ -60,13 +60,15 @@ pub fn javascript(engine: &dyn Engine, data: &[u8]) {
     }
 }
 
-/// Whether no document in `doc` has two fields of one name, of which a script sees only the first.
+/// Whether a script sees `doc` as it is: no document in it has two fields of one name, of which a
+/// script sees only the first, and the keys of arrays, which a script does not see, are the indexes.
 pub fn names_are_unique(doc: RawDoc<'_>) -> bool {
     fn of_value(value: RawValue<'_>) -> bool {
         match value {
             RawValue::Document(inner) => names_are_unique(inner),
             RawValue::JavaScriptWithScope { scope, .. } => names_are_unique(scope),
-            RawValue::Array(inner) => inner.iter().all(of_value),
+            RawValue::Array(inner) => (inner.elements().enumerate())
+                .all(|(at, item)| item.key() == at.to_string() && of_value(item.value())),
             _ => true,
         }
     }

@@ -18,7 +18,7 @@ pub(crate) mod validation;
 
 use std::sync::Arc;
 
-use sheaf_bson::fields::{unknown_field, wrong_type};
+use sheaf_bson::fields::{missing_field, unknown_field, wrong_type};
 use sheaf_bson::json::shell_doc;
 use sheaf_bson::{
     CollationChoice, Collator, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue,
@@ -98,6 +98,9 @@ impl CollectionOptions {
         let mut options = CollectionOptions::default();
         // First, since a validator compares text by it.
         match fields.get("collation") {
+            Some(RawValue::Document(spec)) if spec.is_empty() => {
+                return Err(missing_field("create.collation.locale"));
+            }
             Some(RawValue::Document(spec)) => {
                 options.collator = CollationChoice::parse(spec)?.collator().cloned();
             }
@@ -433,6 +436,7 @@ mod tests {
             (doc! {"timeseries": {"timeField": "t"}, "validator": {}}, 72),
             (doc! {"timeseries": "t"}, 14),
             (doc! {"collation": {"locale": "xx"}}, 2),
+            (doc! {"collation": {}}, 40414),
             (doc! {"collation": "de"}, 14),
             (
                 doc! {"collation": {"locale": "de"},

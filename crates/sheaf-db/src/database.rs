@@ -90,6 +90,7 @@ pub struct Db {
     clock: ClusterClock,
     transaction_memory: Arc<TransactionMemory>,
     bucket_catalogue: BucketCatalogue,
+    access_changes: AtomicU64,
 }
 
 impl Db {
@@ -114,6 +115,7 @@ impl Db {
             clock: ClusterClock::new(options.clock, options.wall_clock),
             transaction_memory: Arc::default(),
             bucket_catalogue: BucketCatalogue::default(),
+            access_changes: AtomicU64::new(0),
         });
         db.find_clock()?;
         db.find_oplog()?;
@@ -232,6 +234,17 @@ impl Db {
     /// The oplog; off until needed.
     pub fn oplog(&self) -> &Oplog {
         &self.oplog
+    }
+
+    /// Number of changes of users and roles since the start. A server compares it to detect that
+    /// what it knows of a user is out of date.
+    pub fn access_changes(&self) -> u64 {
+        self.access_changes.load(Ordering::Acquire)
+    }
+
+    /// Counts a change of users and roles.
+    pub fn access_changed(&self) {
+        self.access_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Memory held by open transactions.

@@ -28,6 +28,11 @@ pub const TRANSACTIONS_NAMESPACE: &str = "config.transactions";
 /// The namespace of the logical sessions.
 pub const SESSIONS_NAMESPACE: &str = "config.system.sessions";
 
+/// Whether a collection holds users or roles: a server checks its clients against it.
+pub fn is_access_control(db: &str, collection: &str) -> bool {
+    db == "admin" && matches!(collection, "system.users" | "system.roles")
+}
+
 /// Prefix of the collections that hold the buckets of time-series collections.
 pub const BUCKETS_PREFIX: &str = "system.buckets.";
 

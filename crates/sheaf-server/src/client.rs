@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use sheaf_auth::restriction::Ends;
+
 /// Whether a client still waits for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientState {
@@ -34,6 +36,15 @@ pub trait Client: Send + Sync {
     fn certificate_subject(&self) -> Option<&str> {
         None
     }
+
+    /// The addresses of both ends; `None` without TCP.
+    fn ends(&self) -> Option<Ends> {
+        None
+    }
+
+    /// Whether the client is on this machine: in this process, on the loopback address, or on a
+    /// Unix domain socket.
+    fn is_local(&self) -> bool;
 
     /// Whether the client still waits. May cost a system call: for loops that run for
     /// milliseconds between two checks, not for each document.
@@ -79,6 +90,10 @@ impl Client for InProcessClient {
 
     fn local_port(&self) -> Option<u16> {
         None
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 
     fn wait_until_gone(&self, limit: Duration) -> ClientState {

@@ -3,7 +3,10 @@
 //! No column has a default: a command that lacks a fact does not compile. All users of a fact read
 //! the table; there is no other list of command names.
 
+pub use sheaf_auth::{Action, On};
+use sheaf_auth::{PrivilegeSet, RoleName, UserName};
 use sheaf_bson::{RawDoc, RawValue};
+use sheaf_wire::DocumentSequence;
 
 /// What a command is for; groups `listCommands`, COMPAT.md and the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,8 +255,7 @@ pub struct Command {
     pub help: &'static str,
     /// How close to MongoDB it is.
     pub compat: Compat,
-    /// The privileges that a user needs. Recorded from MongoDB's manual; not enforced without
-    /// users.
+    /// The privileges that a user needs. From MongoDB's manual; enforced with `--auth`.
     pub privileges: Privileges,
     /// Fields whose values appear in no log line, profile or `currentOp`.
     pub sensitive: &'static [&'static str],
@@ -292,99 +294,6 @@ pub struct Command {
     pub only_replies: bool,
 }
 
-macro_rules! actions {
-    ($($action:ident = $name:literal;)*) => {
-        /// An action that a user may be allowed; see "Privilege Actions" in the manual.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Action {
-            $(#[doc = concat!("`", $name, "`.")] $action,)*
-        }
-
-        impl Action {
-            /// As the manual spells it.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Action::$action => $name,)*
-                }
-            }
-        }
-    };
-}
-
-actions! {
-    // Every action, including those of later versions.
-    AnyAction = "anyAction";
-    AppendOplogNote = "appendOplogNote";
-    BypassDocumentValidation = "bypassDocumentValidation";
-    ChangeStream = "changeStream";
-    CollMod = "collMod";
-    CollStats = "collStats";
-    Compact = "compact";
-    ConnPoolStats = "connPoolStats";
-    ConvertToCapped = "convertToCapped";
-    // Not MongoDB's.
-    CreateBackup = "createBackup";
-    CreateCollection = "createCollection";
-    CompactStructuredEncryptionData = "compactStructuredEncryptionData";
-    CreateIndex = "createIndex";
-    CreateSearchIndexes = "createSearchIndexes";
-    DbHash = "dbHash";
-    DbStats = "dbStats";
-    DropCollection = "dropCollection";
-    DropDatabase = "dropDatabase";
-    DropConnections = "dropConnections";
-    DropIndex = "dropIndex";
-    DropSearchIndex = "dropSearchIndex";
-    EnableProfiler = "enableProfiler";
-    Find = "find";
-    Fsync = "fsync";
-    GetClusterParameter = "getClusterParameter";
-    GetCmdLineOpts = "getCmdLineOpts";
-    GetDefaultRwConcern = "getDefaultRWConcern";
-    GetLog = "getLog";
-    GetParameter = "getParameter";
-    HostInfo = "hostInfo";
-    IndexStats = "indexStats";
-    Inprog = "inprog";
-    Insert = "insert";
-    KillAnySession = "killAnySession";
-    KillCursors = "killCursors";
-    KillOp = "killop";
-    ListCollections = "listCollections";
-    ListDatabases = "listDatabases";
-    ListIndexes = "listIndexes";
-    ListSearchIndexes = "listSearchIndexes";
-    ListSessions = "listSessions";
-    LogRotate = "logRotate";
-    PlanCacheIndexFilter = "planCacheIndexFilter";
-    PlanCacheRead = "planCacheRead";
-    PlanCacheWrite = "planCacheWrite";
-    QuerySettings = "querySettings";
-    QueryStatsRead = "queryStatsRead";
-    QueryStatsReadTransformed = "queryStatsReadTransformed";
-    ReIndex = "reIndex";
-    Remove = "remove";
-    RenameCollectionSameDb = "renameCollectionSameDB";
-    ReplSetConfigure = "replSetConfigure";
-    ReplSetGetConfig = "replSetGetConfig";
-    ReplSetGetStatus = "replSetGetStatus";
-    ReplSetResizeOplog = "replSetResizeOplog";
-    ReplSetStateChange = "replSetStateChange";
-    RotateCertificates = "rotateCertificates";
-    ServerStatus = "serverStatus";
-    SetClusterParameter = "setClusterParameter";
-    SetDefaultRwConcern = "setDefaultRWConcern";
-    SetFeatureCompatibilityVersion = "setFeatureCompatibilityVersion";
-    SetParameter = "setParameter";
-    SetUserWriteBlockMode = "setUserWriteBlockMode";
-    Shutdown = "shutdown";
-    Top = "top";
-    Unlock = "unlock";
-    Update = "update";
-    UpdateSearchIndex = "updateSearchIndex";
-    Validate = "validate";
-}
-
 /// The resource of a command's privilege, before its arguments are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
@@ -400,21 +309,35 @@ pub enum Resource {
     FullName,
 }
 
-/// The resource of a privilege.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum On {
-    /// Everything.
-    Anything,
-    /// The whole server.
-    Cluster,
-    /// A database.
-    Database(String),
-    /// A collection: database and name.
-    Collection(String, String),
+/// One action that a user must be allowed.
+pub type Required<'a> = (Action, On<'a>);
+
+/// The user who runs a command, and what it may do.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Its name.
+    pub name: &'a UserName,
+    /// Its roles, with those that they inherit from.
+    pub roles: &'a [RoleName],
+    /// What it may do.
+    pub allowed: &'a PrivilegeSet,
 }
 
-/// One action that a user must be allowed.
-pub type Required = (Action, On);
+/// A command as the required privileges depend on it.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// `$db`.
+    pub db: &'a str,
+    /// The command document.
+    pub body: RawDoc<'a>,
+    /// The document sequences of the message.
+    pub sequences: &'a [DocumentSequence<'a>],
+    /// The user; `None` before a login.
+    pub caller: Option<Caller<'a>>,
+}
+
+/// Derives privileges from arguments.
+pub type ByArguments = for<'a> fn(&Asked<'a>) -> Vec<Required<'a>>;
 
 /// The privileges that a user needs to run a command.
 #[derive(Clone, Copy)]
@@ -426,40 +349,36 @@ pub enum Privileges {
     /// All of these.
     All(&'static [(Action, Resource)]),
     /// What the function derives from the arguments; the text is for the manual.
-    ByArguments(fn(&str, RawDoc<'_>) -> Vec<Required>, &'static str),
+    ByArguments(ByArguments, &'static str),
 }
 
 impl Privileges {
-    /// The actions that the command `body` on `db` requires.
-    pub fn required(&self, db: &str, body: RawDoc<'_>) -> Vec<Required> {
+    /// The actions that the command requires.
+    pub fn required<'a>(&self, asked: &Asked<'a>) -> Vec<Required<'a>> {
         match self {
             Privileges::Open | Privileges::Authenticated => Vec::new(),
             Privileges::All(all) => all
                 .iter()
-                .map(|(action, resource)| (*action, resource.on(db, body)))
+                .map(|(action, resource)| (*action, resource.on(asked.db, asked.body)))
                 .collect(),
-            Privileges::ByArguments(required, _) => required(db, body),
+            Privileges::ByArguments(required, _) => required(asked),
         }
     }
 }
 
 impl Resource {
-    fn on(self, db: &str, body: RawDoc<'_>) -> On {
+    fn on<'a>(self, db: &'a str, body: RawDoc<'a>) -> On<'a> {
         let first = body.first().map(|first| first.value());
         match (self, first) {
             (Resource::Anything, _) => On::Anything,
             (Resource::Cluster, _) => On::Cluster,
-            (Resource::Collection, Some(RawValue::String(name))) => {
-                On::Collection(db.to_owned(), name.to_owned())
-            }
+            (Resource::Collection, Some(RawValue::String(name))) => On::Collection(db, name),
             (Resource::FullName, Some(RawValue::String(name))) => match name.split_once('.') {
-                Some((db, name)) => On::Collection(db.to_owned(), name.to_owned()),
-                None => On::Database(name.to_owned()),
+                Some((db, name)) => On::Collection(db, name),
+                None => On::Database(name),
             },
             // A name of another type is refused later, for every user.
-            (Resource::Collection | Resource::FullName | Resource::Database, _) => {
-                On::Database(db.to_owned())
-            }
+            (Resource::Collection | Resource::FullName | Resource::Database, _) => On::Database(db),
         }
     }
 }

@@ -42,6 +42,7 @@ use crate::op_context::OpContext;
 use crate::record_key::record_key;
 use crate::statement::StatementContext;
 use crate::storage_error::{IntoClientError, client_error};
+use crate::system_names::is_access_control;
 use crate::transaction_memory::Charge;
 use crate::txn::{self, Isolation, Transaction};
 use crate::write::observer::{ObserverMark, OpObserver};
@@ -600,6 +601,12 @@ impl WriteUnitOfWork {
             }
         }
         ticket.committed(seq);
+        let ns = |open: &OpenCollection| {
+            is_access_control(open.collection.ns().db(), open.collection.ns().collection())
+        };
+        if self.collections.iter().any(ns) {
+            db.access_changed();
+        }
         Ok(())
     }
 

@@ -2,14 +2,66 @@
 
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+use sheaf_auth::restriction::{self, Ends};
 use sheaf_auth::scram::server::Conversation;
-use sheaf_auth::{Mechanism, UserName};
+use sheaf_auth::{Mechanism, Privilege, PrivilegeSet, RoleName, UserName};
+use sheaf_bson::{ArrayBuf, DocBuf};
+
+use super::Resolved;
 
 /// The user of a connection.
 #[derive(Debug)]
 pub struct LoggedIn {
     /// Name and database.
     pub name: UserName,
+    /// SHA-256 of `user@db`: `uid` of the user's sessions.
+    pub digest: [u8; 32],
+    /// The user's roles, with those that they inherit from.
+    pub roles: Vec<RoleName>,
+    /// What they grant, for replies.
+    pub privileges: Vec<Privilege>,
+    /// What they grant, for checks.
+    pub allowed: PrivilegeSet,
+    /// `userId`: another user of the same name has another one.
+    pub user_id: Option<sheaf_bson::Value>,
+    /// Each must be satisfied.
+    restrictions: Vec<ArrayBuf>,
+    /// [`Users::generation`](super::Users::generation) when all this was read.
+    pub generation: u64,
+}
+
+impl LoggedIn {
+    pub(super) fn new(
+        name: UserName,
+        document: &DocBuf,
+        resolved: Resolved,
+        generation: u64,
+    ) -> LoggedIn {
+        let mut restrictions = resolved.restrictions;
+        let own = document.get("authenticationRestrictions");
+        restrictions.extend(own.and_then(|list| Some(list.as_array()?.to_buf())));
+        LoggedIn {
+            digest: digest(&name),
+            user_id: document.get("userId").map(|id| id.to_value()),
+            name,
+            roles: resolved.roles,
+            allowed: PrivilegeSet::new(&resolved.privileges),
+            privileges: resolved.privileges,
+            restrictions,
+            generation,
+        }
+    }
+
+    /// Whether the user may log in on a connection between these addresses.
+    pub fn may_connect(&self, ends: Option<Ends>) -> bool {
+        (self.restrictions.iter()).all(|list| restriction::allows(list.as_raw(), ends))
+    }
+}
+
+/// SHA-256 of `user@db`.
+pub fn digest(name: &UserName) -> [u8; 32] {
+    Sha256::digest(name.to_string()).into()
 }
 
 /// The authentication of one connection: its user, and a login in progress.

@@ -5,14 +5,19 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawValue};
 use super::context::CommandContext;
 use super::fields;
 use super::set_parameter::{FEATURE_COMPATIBILITY_VERSION, LOG_COMPONENT_VERBOSITY};
+use crate::access::AUTH_SCHEMA_VERSION;
 use crate::parameters::{Parameters, SetAt};
 
 /// Values that are shown like parameters and are kept elsewhere, with when they can be set.
-const SPECIAL: [(&str, SetAt); 3] = [
+const SPECIAL: [(&str, SetAt); 4] = [
+    (AUTH_SCHEMA, SetAt::NEVER),
     (FEATURE_COMPATIBILITY_VERSION, SetAt::NEVER),
     ("logLevel", SetAt::ANY),
     (LOG_COMPONENT_VERBOSITY, SetAt::ANY),
 ];
+
+/// The version of the shape of stored users.
+const AUTH_SCHEMA: &str = "authSchemaVersion";
 
 /// The first field: which parameters are shown, and how.
 #[derive(Default)]
@@ -127,6 +132,7 @@ fn append_value(cx: &CommandContext<'_>, name: &str, key: &str, out: &mut DocBui
             out.append("version", cx.server.feature_compatibility.version());
             out.end();
         }
+        AUTH_SCHEMA => drop(out.append(key, AUTH_SCHEMA_VERSION)),
         "logLevel" => {
             out.append(key, i32::from(cx.server.log.default_verbosity()));
         }

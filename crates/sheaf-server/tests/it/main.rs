@@ -29,4 +29,5 @@ mod system_views;
 mod time_series;
 mod transaction_memory;
 mod transactions;
+mod users;
 mod write_cost;

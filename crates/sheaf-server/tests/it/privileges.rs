@@ -2,14 +2,20 @@
 
 use sheaf_bson::json::parse_doc;
 use sheaf_server::command::find;
-use sheaf_server::command_facts::On;
+use sheaf_server::command_facts::{Asked, On};
 
 /// `action resource`, in the order of the table.
 fn required(command: &str) -> String {
     let body = parse_doc(command).unwrap();
     let name = body.as_raw().first().unwrap().key().to_owned();
     let row = find(&name).unwrap();
-    let required = row.command.privileges.required("d", body.as_raw());
+    let asked = Asked {
+        db: "d",
+        body: body.as_raw(),
+        sequences: &[],
+        caller: None,
+    };
+    let required = row.command.privileges.required(&asked);
     let shown: Vec<String> = required
         .into_iter()
         .map(|(action, on)| match on {

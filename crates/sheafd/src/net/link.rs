@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use sheaf_auth::restriction::Ends;
 use sheaf_server::client::{Client, ClientState};
 use socket2::Socket;
 
@@ -173,6 +174,23 @@ impl Client for Link {
 
     fn certificate_subject(&self) -> Option<&str> {
         self.certificate().map(|identity| identity.subject.as_str())
+    }
+
+    fn ends(&self) -> Option<Ends> {
+        match (&self.peer, self.local) {
+            (Peer::Tcp(client), Some(server)) => Some(Ends {
+                client: client.ip(),
+                server: server.ip(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        match &self.peer {
+            Peer::Tcp(client) => client.ip().to_canonical().is_loopback(),
+            Peer::Unix(_) => true,
+        }
     }
 
     fn wait_until_gone(&self, limit: Duration) -> ClientState {

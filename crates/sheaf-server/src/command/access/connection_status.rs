@@ -2,6 +2,8 @@
 
 use sheaf_bson::{DocBuilder, Error};
 
+use super::users_info::append_privileges;
+use crate::access::append_roles;
 use crate::command::context::CommandContext;
 use crate::command::fields;
 
@@ -24,9 +26,11 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
         out.end();
     }
     out.end();
-    out.begin_array("authenticatedUserRoles").end();
+    let roles = user.as_ref().map_or(&[][..], |user| &user.roles);
+    append_roles("authenticatedUserRoles", roles, out);
     if privileges {
-        out.begin_array("authenticatedUserPrivileges").end();
+        let privileges = user.as_ref().map_or(&[][..], |user| &user.privileges);
+        append_privileges("authenticatedUserPrivileges", privileges, out);
     }
     out.end();
     Ok(())

@@ -1,5 +1,11 @@
-//! Commands that log in and out.
+//! Commands that log in and out, and manage users and roles.
 
+mod arguments;
 pub mod connection_status;
 pub mod logout;
+pub mod privileges;
+pub mod roles;
+pub mod roles_info;
 pub mod sasl;
+pub mod users;
+pub mod users_info;

@@ -11,7 +11,7 @@ use sheaf_auth::scram::server::{Conversation, Greeting};
 use sheaf_auth::{Mechanism, UserName};
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, base64};
 
-use crate::access::{LoggedIn, Login, Step};
+use crate::access::{Login, Step};
 use crate::command::context::CommandContext;
 use crate::command::fields;
 use crate::log::Component;
@@ -193,7 +193,8 @@ pub fn append_mechanisms(
     Ok(())
 }
 
-fn enabled(cx: &CommandContext<'_>) -> Mechanisms {
+/// The mechanisms that logins may use.
+pub fn enabled(cx: &CommandContext<'_>) -> Mechanisms {
     let bits = cx
         .server
         .parameters
@@ -282,7 +283,17 @@ fn next(cx: &mut CommandContext<'_>, login: Login, message: &[u8]) -> Result<Ans
 }
 
 /// The connection belongs to the user from now on.
+/// Errors: [`failed`] if the user has been dropped, or may not connect from its address.
 fn succeed(cx: &mut CommandContext<'_>, login: Login) -> Result<(), Error> {
+    let user = cx.server.users.log_in(&login.name)?;
+    let Some(user) = user.filter(|user| user.may_connect(cx.connection.client.ends())) else {
+        return Err(refuse(
+            cx,
+            login.mechanism,
+            &login.name,
+            "not from this address",
+        ));
+    };
     cx.server.log.info(
         Component::AccessControl,
         5_286_306,
@@ -295,7 +306,7 @@ fn succeed(cx: &mut CommandContext<'_>, login: Login) -> Result<(), Error> {
             attr.append("db", login.name.db.as_str());
         },
     );
-    cx.connection.authentication.user = Some(Arc::new(LoggedIn { name: login.name }));
+    cx.connection.authentication.user = Some(Arc::new(user));
     Ok(())
 }
 

@@ -59,7 +59,7 @@ impl RoleName {
     }
 
     /// Reads `{role, db}`, or a name in `default_db`.
-    /// Errors: `BadValue`.
+    /// Errors: `BadValue`, for a field that occurs twice too.
     pub fn parse(value: RawValue<'_>, default_db: Option<&str>) -> Result<RoleName, Error> {
         let wrong = || Error::bad_value("a role must be a name or {role: <string>, db: <string>}");
         let doc = match (value, default_db) {
@@ -72,8 +72,12 @@ impl RoleName {
         let (mut role, mut db) = (None, None);
         for element in doc.iter() {
             match (element.key(), element.value()) {
-                ("role", RawValue::String(name)) if !name.is_empty() => role = Some(name),
-                ("db", RawValue::String(name)) if !name.is_empty() => db = Some(name),
+                ("role", RawValue::String(name)) if !name.is_empty() && role.is_none() => {
+                    role = Some(name);
+                }
+                ("db", RawValue::String(name)) if !name.is_empty() && db.is_none() => {
+                    db = Some(name);
+                }
                 _ => return Err(wrong()),
             }
         }

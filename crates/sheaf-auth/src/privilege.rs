@@ -45,8 +45,10 @@ impl Privilege {
         let (mut resource, mut actions) = (None, None);
         for element in doc.iter() {
             match (element.key(), element.value()) {
-                ("resource", RawValue::Document(doc)) => resource = Some(Pattern::parse(doc)?),
-                ("actions", RawValue::Array(list)) => {
+                ("resource", RawValue::Document(doc)) if resource.is_none() => {
+                    resource = Some(Pattern::parse(doc)?);
+                }
+                ("actions", RawValue::Array(list)) if actions.is_none() => {
                     let mut set = ActionSet::EMPTY;
                     for name in list.iter() {
                         let name = name.as_str().ok_or_else(wrong)?;

@@ -64,6 +64,26 @@ impl Pattern {
         Pattern::Collection(db.to_owned(), collection.to_owned())
     }
 
+    /// The pattern that matches `on`, to keep it.
+    pub fn of(on: On<'_>) -> Pattern {
+        match on {
+            On::Anything => Pattern::Anything,
+            On::Cluster => Pattern::Cluster,
+            On::Database(db) => Pattern::database(db),
+            On::Collection(db, name) => Pattern::collection(db, name),
+        }
+    }
+
+    /// The reverse of [`Pattern::of`].
+    pub fn on(&self) -> On<'_> {
+        match self {
+            Pattern::Anything | Pattern::Buckets(..) => On::Anything,
+            Pattern::Cluster => On::Cluster,
+            Pattern::Collection(db, name) if name.is_empty() => On::Database(db),
+            Pattern::Collection(db, name) => On::Collection(db, name),
+        }
+    }
+
     /// Whether a privilege on the pattern is one on `on`.
     pub fn matches(&self, on: On<'_>) -> bool {
         let is = |pattern: &str, name: &str| pattern.is_empty() || pattern == name;
@@ -108,7 +128,7 @@ impl Pattern {
             match (element.key(), element.value()) {
                 ("anyResource", RawValue::Boolean(true)) => anything = true,
                 ("cluster", RawValue::Boolean(true)) => cluster = true,
-                ("db", RawValue::String(name)) => db = Some(name.to_owned()),
+                ("db", RawValue::String(name)) if db.is_none() => db = Some(name.to_owned()),
                 ("collection", RawValue::String(name)) => collection = Some(name.to_owned()),
                 ("system_buckets", RawValue::String(name)) => buckets = Some(name.to_owned()),
                 _ => return Err(wrong()),
@@ -190,6 +210,7 @@ mod tests {
             "{cluster: true, db: 'd', collection: 'c'}",
             "{db: 1, collection: 'c'}",
             "{db: 'd', collection: 'c', x: 1}",
+            "{db: 'd', collection: 'c', db: 'e'}",
         ] {
             let error = Pattern::parse(parse_doc(wrong).unwrap().as_raw()).unwrap_err();
             assert_eq!(error.code().0, 2, "{wrong}");

@@ -67,6 +67,11 @@ impl Session {
         reply.finish()
     }
 
+    /// Whether the client has logged in, or need not.
+    pub fn is_trusted(&self) -> bool {
+        !self.server.settings.authorization || self.state.authentication.user.is_some()
+    }
+
     /// Answers a request. `begin` creates the builder of the reply's body; it is called again when
     /// an error discards what was built.
     pub fn answer(

@@ -152,6 +152,8 @@ parameters! {
     ScramSha256IterationCount = "scramSHA256IterationCount": int(5000, i32::MAX as i64), 15_000, true;
     /// Milliseconds that a failed login waits before its reply.
     AuthFailedDelayMs = "authFailedDelayMs": int(0, 5000), 0, false;
+    /// Until there is a user, clients on this machine may create one.
+    EnableLocalhostAuthBypass = "enableLocalhostAuthBypass": Type::Bool, 1, false;
     /// The mechanisms that logins may use.
     AuthenticationMechanisms = "authenticationMechanisms": Type::Mechanisms, 3, false;
     /// Diagnostic data is written to files: it is not, whatever the value.

@@ -14,6 +14,8 @@ pub struct Settings {
     pub storage: Storage,
     /// The profiler's state at start.
     pub profiling: Profiling,
+    /// Clients must log in, and do what their roles allow.
+    pub authorization: bool,
     /// Refuse queries that would scan a whole collection.
     pub no_table_scan: bool,
     /// The JavaScript engine; `None` if the program has none.
@@ -96,6 +98,7 @@ impl Settings {
                 sample_rate: 1.0,
                 filter: None,
             },
+            authorization: false,
             no_table_scan: false,
             javascript: None,
             replica_set: None,

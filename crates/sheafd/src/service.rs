@@ -55,6 +55,10 @@ impl ConnectionHandler for Handler {
         sheaf_server::command::is_compressible(command)
     }
 
+    fn is_trusted(&self) -> bool {
+        self.0.is_trusted()
+    }
+
     fn handle(&mut self, request: &Message<'_>, reply: &mut ReplyWriter) -> Next {
         let (body, next) = self
             .0

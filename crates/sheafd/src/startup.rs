@@ -94,6 +94,13 @@ fn start_and_wait(settings: &Settings, log: &Arc<Log>, readiness: Readiness) -> 
         };
     }
 
+    if let Some(entry) = open_to_all(settings).filter(|_| !settings.no_auth) {
+        let error = format!(
+            "on the address '{entry}' everyone who reaches it would own the data: add --auth to \
+             require logins, or --noauth to allow it"
+        );
+        return fatal(log, Exit::BadOptions, &error);
+    }
     let tls = match settings.net.tls.clone().map(Tls::new).transpose() {
         Ok(tls) => tls,
         Err(e) => return fatal(log, Exit::BadOptions, &e),
@@ -341,11 +348,13 @@ fn log_start(settings: &Settings, log: &Log) {
 
 /// Logs the warnings an operator should see before trusting data to this server.
 fn warn(settings: &Settings, log: &Log) {
-    log.startup_warning(
-        22120,
-        "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
-        log::none,
-    );
+    if !settings.server.authorization {
+        log.startup_warning(
+            22120,
+            "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
+            log::none,
+        );
+    }
     for (option, because) in &settings.without_effect {
         log.startup_warning(
             events::OPTION_WITHOUT_EFFECT,
@@ -364,19 +373,25 @@ fn warn(settings: &Settings, log: &Log) {
             log::none,
         );
     }
-    let beyond_loopback = |entry: &String| match entry.parse::<std::net::IpAddr>() {
-        Ok(address) => !address.is_loopback(),
-        Err(_) => entry != "localhost" && !entry.starts_with('/'),
-    };
-    if let Some(entry) = settings.net.bind.iter().find(|e| beyond_loopback(e)) {
+    if let Some(entry) = open_to_all(settings) {
         log.startup_warning(
             events::LISTENS_WITHOUT_ACCESS_CONTROL,
             "The server accepts remote connections without access control",
             |attr: &mut DocBuilder| {
-                attr.append("bindIp", entry.as_str());
+                attr.append("bindIp", entry);
             },
         );
     }
+}
+
+/// The first address beyond this machine on which the server would listen without access control.
+fn open_to_all(settings: &Settings) -> Option<&str> {
+    let beyond_loopback = |entry: &&String| match entry.parse::<std::net::IpAddr>() {
+        Ok(address) => !address.is_loopback(),
+        Err(_) => *entry != "localhost" && !entry.starts_with('/'),
+    };
+    let entry = settings.net.bind.iter().find(beyond_loopback)?;
+    (!settings.server.authorization).then_some(entry)
 }
 
 fn fatal(log: &Log, exit: Exit, error: &str) -> Exit {

@@ -66,6 +66,7 @@ mod set;
 pub(crate) mod statistics;
 mod string;
 mod type_ops;
+pub mod user_roles;
 mod variables;
 mod vector;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
-use sheaf_bson::{ArrayBuilder, RawDoc, RawValue, Value};
+use sheaf_bson::{RawDoc, RawValue, Value};
 
 use super::field_path::{self, Base, FieldPathExpr};
 use super::operators::{self, Entry, Named};
@@ -203,8 +203,7 @@ impl Parser<'_> {
                     ));
                 }
             },
-            // Without access control no user is authenticated, so there are no roles.
-            "USER_ROLES" => Arc::new(Value::Array(ArrayBuilder::new().finish())),
+            "USER_ROLES" => super::user_roles::current(),
             _ => match self.scope.binding(name) {
                 Some(Binding::Constant(Some(value))) => value.clone(),
                 Some(Binding::Constant(None)) => return Ok(Expression::Constant(None)),

@@ -6,9 +6,10 @@ use sha2::{Digest, Sha256};
 use sheaf_auth::restriction::{self, Ends};
 use sheaf_auth::scram::server::Conversation;
 use sheaf_auth::{Mechanism, Privilege, PrivilegeSet, RoleName, UserName};
-use sheaf_bson::{ArrayBuf, DocBuf};
+use sheaf_bson::{ArrayBuf, ArrayBuilder, DocBuf, DocBuilder, Value};
 
 use super::Resolved;
+use crate::command_facts::Caller;
 
 /// The user of a connection.
 #[derive(Debug)]
@@ -23,8 +24,10 @@ pub struct LoggedIn {
     pub privileges: Vec<Privilege>,
     /// What they grant, for checks.
     pub allowed: PrivilegeSet,
+    /// `$$USER_ROLES`.
+    pub roles_value: Arc<Value>,
     /// `userId`: another user of the same name has another one.
-    pub user_id: Option<sheaf_bson::Value>,
+    pub user_id: Option<Value>,
     /// Each must be satisfied.
     restrictions: Vec<ArrayBuf>,
     /// [`Users::generation`](super::Users::generation) when all this was read.
@@ -45,6 +48,7 @@ impl LoggedIn {
             digest: digest(&name),
             user_id: document.get("userId").map(|id| id.to_value()),
             name,
+            roles_value: Arc::new(roles_value(&resolved.roles)),
             roles: resolved.roles,
             allowed: PrivilegeSet::new(&resolved.privileges),
             privileges: resolved.privileges,
@@ -57,6 +61,28 @@ impl LoggedIn {
     pub fn may_connect(&self, ends: Option<Ends>) -> bool {
         (self.restrictions.iter()).all(|list| restriction::allows(list.as_raw(), ends))
     }
+}
+
+/// The user as the command table sees it.
+pub fn caller(user: &LoggedIn) -> Caller<'_> {
+    Caller {
+        name: &user.name,
+        roles: &user.roles,
+        allowed: &user.allowed,
+    }
+}
+
+/// `[{_id: "db.role", role, db}]`.
+fn roles_value(roles: &[RoleName]) -> Value {
+    let mut list = ArrayBuilder::new();
+    for role in roles {
+        let mut out = DocBuilder::new();
+        out.append("_id", role.id().as_str());
+        out.append("role", role.role.as_str());
+        out.append("db", role.db.as_str());
+        list.push_document_bytes(out.finish().as_bytes());
+    }
+    Value::Array(list.finish())
 }
 
 /// SHA-256 of `user@db`.

@@ -10,7 +10,7 @@ mod login;
 mod roles;
 mod users;
 
-pub use login::{Authentication, LoggedIn, Login, Step};
+pub use login::{Authentication, LoggedIn, Login, Step, caller, digest};
 pub use roles::{Resolved, StoredRole, append_roles, roles_of};
 pub use users::{Users, credentials_of};
 

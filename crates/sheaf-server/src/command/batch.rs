@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use sheaf_auth::{Pattern, UserName};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error};
 use sheaf_db::exec::Doc;
 use sheaf_db::{Namespace, OpContext, ResultSource};
 
 use super::context::CommandContext;
+use crate::access::caller;
+use crate::command_facts::{Action, Asked};
 use crate::observe;
 use crate::session::cursors::ClientCursor;
 
@@ -115,6 +118,8 @@ pub fn reply_with_cursor(
             reply_namespace: settings.reply_namespace.clone(),
             originating_command: originating_command(cx),
             lsid: cx.generic.lsid.map(|lsid| lsid.to_buf()),
+            owner: owner(cx),
+            requires: requires(cx),
             api: cx.generic.api,
             txn_number: cx.transaction.map(|transaction| transaction.number),
             no_timeout: settings.no_timeout,
@@ -136,6 +141,29 @@ pub fn reply_with_cursor(
     }
     out.end();
     Ok(())
+}
+
+fn owner(cx: &CommandContext<'_>) -> Option<UserName> {
+    let user = cx.connection.authentication.user.as_ref();
+    user.map(|user| user.name.clone())
+}
+
+/// What the command required, with access control.
+fn requires(cx: &CommandContext<'_>) -> Vec<(Action, Pattern)> {
+    let user = cx.connection.authentication.user.as_ref();
+    let Some(user) = user.filter(|_| cx.server.settings.authorization) else {
+        return Vec::new();
+    };
+    let asked = Asked {
+        db: cx.db,
+        body: cx.body,
+        sequences: &cx.sequences,
+        caller: Some(caller(user)),
+    };
+    let required = cx.command.privileges.required(&asked).into_iter();
+    required
+        .map(|(action, on)| (action, Pattern::of(on)))
+        .collect()
 }
 
 /// Appends `postBatchResumeToken`, from which a change stream can be resumed.

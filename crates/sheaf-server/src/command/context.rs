@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sheaf_bson::error_code::label;
+use sheaf_bson::json::shell_doc;
 use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawElement, RawValue, Timestamp};
 use sheaf_db::catalog::kind::NamespaceKind;
 use sheaf_db::catalog::views::not_on_view;
@@ -12,8 +13,9 @@ use sheaf_wire::DocumentSequence;
 
 use super::fields::{self, unknown_field};
 use super::generic_arguments::{GenericArguments, arguments, arguments_as_sent};
-use crate::command_facts::{Command, Target, UnknownArguments};
+use crate::command_facts::{Action, Command, On, Target, UnknownArguments};
 use crate::connection::ConnectionState;
+use crate::observe;
 use crate::op_report::OpReport;
 use crate::parameters::Parameter;
 use crate::query_settings;
@@ -57,6 +59,31 @@ impl<'a> CommandContext<'a> {
     /// The command's name as its table row spells it.
     pub fn name(&self) -> &'static str {
         self.command.name
+    }
+
+    /// Whether the user of the connection may do this. Without access control, everyone may.
+    pub fn may(&self, action: Action, on: On<'_>) -> bool {
+        let user = self.connection.authentication.user.as_ref();
+        !self.server.settings.authorization || user.is_some_and(|u| u.allowed.allows(action, on))
+    }
+
+    /// Whether the user may do anything with this collection of the command's database.
+    pub fn may_use(&self, collection: Option<&str>) -> bool {
+        let on = On::Collection(self.db, collection.unwrap_or_default());
+        let user = self.connection.authentication.user.as_ref();
+        !self.server.settings.authorization || user.is_some_and(|u| u.allowed.allows_something(on))
+    }
+
+    /// Whether the user may do anything with this database or one of its collections.
+    pub fn may_use_something_of(&self, db: &str) -> bool {
+        let user = self.connection.authentication.user.as_ref();
+        !self.server.settings.authorization
+            || user.is_some_and(|user| user.allowed.allows_something_within(db))
+    }
+
+    /// The error for a command that the user may not run with these arguments.
+    pub fn unauthorized(&self) -> Error {
+        unauthorized(self.command, self.body, self.db)
     }
 
     /// The port that clients connect to: this client's, or the configured one if the client uses
@@ -265,4 +292,19 @@ pub fn uuid_mismatch(server: &Server, ns: &Namespace, uuid: Uuid) -> Option<Erro
         "Collection UUID does not match that specified",
     );
     Some(error.with_extra(extra.finish()))
+}
+
+/// Bytes of a command that an error shows.
+const UNAUTHORIZED_BYTES_MAX: usize = 16 * 1024;
+
+/// The error for a command that a user may not run.
+pub fn unauthorized(command: &Command, body: RawDoc<'_>, db: &str) -> Error {
+    let shown = observe::shown(body, command.sensitive, None, UNAUTHORIZED_BYTES_MAX);
+    Error::new(
+        ErrorCode::UNAUTHORIZED,
+        format!(
+            "not authorized on {db} to execute command {}",
+            shell_doc(shown.as_raw())
+        ),
+    )
 }

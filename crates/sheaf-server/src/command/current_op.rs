@@ -6,8 +6,10 @@ use sheaf_query::matcher;
 
 use super::context::CommandContext;
 use super::fields::{self, unknown_field, wrong_type};
+use crate::access::digest;
 use crate::host::host_name;
 use crate::observe;
+use crate::session::logical::session_id;
 use crate::session::operations::{Operation, OperationSlot};
 
 /// Commands longer than this are truncated on request.
@@ -20,7 +22,7 @@ struct Shown {
     idle_cursors: bool,
     idle_sessions: bool,
     truncated: bool,
-    /// Only the operations of this connection.
+    /// Only the operations of this user, or without users of this connection.
     own_only: bool,
 }
 
@@ -65,6 +67,7 @@ pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, E
         idle_sessions: true,
         ..Shown::default()
     };
+    let mut all_users = false;
     for element in spec.iter() {
         let asked = match element.key() {
             "allUsers" | "idleConnections" | "idleCursors" | "idleSessions" | "localOps"
@@ -76,10 +79,12 @@ pub fn stage(cx: &CommandContext<'_>, spec: RawDoc<'_>) -> Result<Vec<DocBuf>, E
             "idleCursors" => shown.idle_cursors = asked,
             "idleSessions" => shown.idle_sessions = asked,
             "truncateOps" => shown.truncated = asked,
-            // Ignored: there are no users, no other nodes, and no threads that wait for latches.
+            "allUsers" => all_users = asked,
+            // Ignored: there are no other nodes, and no threads that wait for latches.
             _ => {}
         }
     }
+    shown.own_only = cx.server.settings.authorization && !all_users;
     Ok(documents(cx, shown))
 }
 
@@ -92,14 +97,23 @@ fn strict(name: &str, element: &RawElement<'_>) -> Result<bool, Error> {
 fn documents(cx: &CommandContext<'_>, shown: Shown) -> Vec<DocBuf> {
     let host = format!("{}:{}", host_name(), cx.port());
     let own = cx.connection.operations.connection_id();
+    let user = cx.connection.operations.user();
+    // With access control one's own are those of the user, otherwise those of the connection.
+    let is_own = |slot: &OperationSlot| match cx.server.settings.authorization {
+        true => slot.user() == user,
+        false => slot.connection_id() == own,
+    };
     let mut docs = Vec::new();
     for slot in cx.server.operations.slots() {
-        if !shown.own_only || slot.connection_id() == own {
+        if !shown.own_only || is_own(&slot) {
             docs.extend(connection(&slot, &host, shown));
         }
     }
     if shown.idle_cursors {
         for cursor in cx.server.cursors.idle() {
+            if shown.own_only && cx.server.settings.authorization && cursor.owner != user {
+                continue;
+            }
             let mut out = DocBuilder::new();
             out.append("type", "idleCursor");
             out.append("host", host.as_str());
@@ -112,7 +126,12 @@ fn documents(cx: &CommandContext<'_>, shown: Shown) -> Vec<DocBuf> {
         }
     }
     if shown.idle_sessions {
+        let digest = user.as_ref().map(digest);
         for (lsid, number, age) in cx.server.sessions.idle_transactions() {
+            let uid = session_id(lsid.as_raw()).and_then(|id| id.uid);
+            if shown.own_only && cx.server.settings.authorization && uid != digest {
+                continue;
+            }
             let micros = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
             let mut out = DocBuilder::new();
             out.append("type", "idleSession");
@@ -152,6 +171,14 @@ fn connection(slot: &OperationSlot, host: &str, shown: Shown) -> Option<DocBuf> 
     }
     if let Some(metadata) = slot.metadata() {
         out.append_bson("clientMetadata", &metadata);
+    }
+    if let Some(user) = slot.user() {
+        out.begin_array("effectiveUsers");
+        out.push_begin_document();
+        out.append("user", user.user.as_str());
+        out.append("db", user.db.as_str());
+        out.end();
+        out.end();
     }
     out.append("active", operation.is_some());
     out.append("currentOpTime", DateTime::now());

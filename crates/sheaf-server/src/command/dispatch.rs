@@ -12,13 +12,14 @@ use sheaf_bson::{DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::statement::SessionWrite;
 use sheaf_db::{OpContext, StatementContext};
 
+use super::access::authorize;
 use super::context::CommandContext;
 use super::fields::unknown_field;
 use super::generic_arguments::GenericArguments;
 use super::transaction::{self, Numbered};
 use super::{
-    Command, Kind, Request, Row, Run, api_version, cluster_time, failing, find, write_admission,
-    write_reply,
+    Command, Kind, Request, Row, Run, api_version, cluster_time, failing, find, sessions,
+    write_admission, write_reply,
 };
 use crate::command_facts::{Database, InTransaction, MaxTime, Names, UnknownArguments, Waits};
 use crate::connection::ConnectionState;
@@ -43,8 +44,19 @@ pub fn dispatch(
     let generic = GenericArguments::parse(command.name, body);
     let db = database(request, &generic)?;
     check_database(command, request.name, db)?;
+    if server.settings.authorization {
+        authorize::check(server, connection, command, request, db)?;
+    }
     check_sequences(command, request)?;
     let mut generic = generic?;
+    let own_lsid = match &connection.authentication.user {
+        Some(user) => generic.lsid.map(|lsid| sessions::owned(lsid, user)),
+        None => None,
+    };
+    let own_lsid = own_lsid.transpose()?;
+    if let Some(lsid) = &own_lsid {
+        generic.lsid = Some(lsid.as_raw());
+    }
     check_collection_uuid(command, &generic)?;
     if generic.api.is_strict() {
         api_version::check_strict(command, request.name, body)?;
@@ -78,6 +90,8 @@ pub fn dispatch(
             .operations
             .register(op.op(), command, db, body, operation_ids(&generic));
     let _interruptible = sheaf_query::interrupt::enter(op.op().clone());
+    let _roles = (connection.authentication.user.as_ref())
+        .map(|user| sheaf_query::expression::user_roles::enter(user.roles_value.clone()));
     let _scripts = (server.settings.javascript.is_some())
         .then(|| sheaf_query::javascript::enter(server.clone(), db));
     let mut cx = CommandContext {
@@ -97,6 +111,9 @@ pub fn dispatch(
         report: OpReport::default(),
     };
     let result = run_numbered(&mut cx, *run, numbered, reply);
+    if command.changes_catalog && db == "admin" {
+        server.users.invalidate();
+    }
     let report = std::mem::take(&mut cx.report);
     let ok = cx.ok;
     drop(registered);

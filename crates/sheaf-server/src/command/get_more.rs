@@ -113,8 +113,28 @@ fn parse<'a>(cx: &CommandContext<'a>) -> Result<GetMore<'a>, Error> {
     })
 }
 
+/// Checks that the cursor belongs to the user, who still may run the command that opened it.
+fn check_owner(cx: &CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<(), Error> {
+    if !cx.server.settings.authorization {
+        return Ok(());
+    }
+    let user = cx.connection.authentication.user.as_ref();
+    if cursor.owner.as_ref() != user.map(|user| &user.name) {
+        return Err(Error::new(
+            ErrorCode::UNAUTHORIZED,
+            format!("cursor id {id} was not created by the authenticated user"),
+        ));
+    }
+    let mut requires = cursor.requires.iter();
+    match requires.all(|(action, pattern)| cx.may(*action, pattern.on())) {
+        true => Ok(()),
+        false => Err(cx.unauthorized()),
+    }
+}
+
 /// Checks that this client may read the cursor as requested, before anything is read.
 fn admit(cx: &mut CommandContext<'_>, id: i64, cursor: &ClientCursor) -> Result<(), Error> {
+    check_owner(cx, id, cursor)?;
     check_session(cx, cursor)?;
     check_transaction(cx, cursor)?;
     cx.generic.api.check_cursor(cursor.api)?;

@@ -4,6 +4,7 @@ use sheaf_bson::{ArrayBuilder, DocBuilder, Error, RawValue};
 
 use super::context::CommandContext;
 use super::fields;
+use crate::command_facts::{Action, On};
 
 /// Runs the command.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
@@ -14,6 +15,7 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     if !collectionless {
         cx.collection()?;
     }
+    let named = On::Collection(cx.db, cx.first()?.value().as_str().unwrap_or_default());
     let mut ids = None;
     for element in cx.arguments() {
         match element.key() {
@@ -30,6 +32,17 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
             _ => Err(fields::wrong_type(NAME, &element, "array of long")),
         })
         .collect::<Result<Vec<i64>, Error>>()?;
+    let user = cx.connection.authentication.user.as_ref();
+    let is_other = |id: &i64| {
+        let owner = cx.server.cursors.owner(*id);
+        owner.is_some_and(|owner| owner.as_ref() != user.map(|user| &user.name))
+    };
+    if !cx.may(Action::KillAnyCursor, On::Cluster)
+        && !cx.may(Action::KillAnyCursor, named)
+        && ids.iter().any(is_other)
+    {
+        return Err(cx.unauthorized());
+    }
     let (mut killed, mut not_found) = (ArrayBuilder::new(), ArrayBuilder::new());
     for id in ids {
         match cx.server.cursors.kill_and_take(id) {

@@ -14,23 +14,26 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     const NAME: &str = "listCollections";
     sheaf_db::check_database_name(cx.db)?;
     let (mut filter, mut name_only, mut batch_size) = (RawDoc::EMPTY, false, None);
+    let mut authorized = false;
     for element in cx.arguments() {
         match element.key() {
             "filter" => {
                 filter = fields::document(NAME, &element)?;
             }
             "nameOnly" => name_only = fields::strict_boolean(NAME, &element)?,
-            "authorizedCollections" => {
-                fields::boolean(NAME, &element)?;
-            }
+            "authorizedCollections" => authorized = fields::boolean(NAME, &element)?,
             "cursor" => batch_size = cursor_batch_size(NAME, fields::document(NAME, &element)?)?,
             _ => cx.unknown_field(&element)?,
         }
     }
+    let only_authorized = authorized && name_only;
     let filter = matcher::parse(filter, &matcher::ParseContext::default())?;
     let catalog = cx.server.db.catalog();
     let mut listed = Vec::new();
     for info in described(&catalog, cx.db) {
+        if only_authorized && !cx.may_use(info.get("name").and_then(|name| name.as_str())) {
+            continue;
+        }
         // The filter sees what is shown.
         let info = match name_only {
             true => name_and_type(&info),

@@ -7,20 +7,19 @@ use sheaf_query::matcher;
 
 use super::context::CommandContext;
 use super::fields;
+use crate::command_facts::{Action, On};
 
 /// Runs it.
 pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Error> {
     const NAME: &str = "listDatabases";
-    let (mut filter, mut name_only) = (RawDoc::EMPTY, false);
+    let (mut filter, mut name_only, mut authorized) = (RawDoc::EMPTY, false, false);
     for element in cx.arguments() {
         match element.key() {
             "filter" => {
                 filter = fields::document(NAME, &element)?;
             }
             "nameOnly" => name_only = fields::strict_boolean(NAME, &element)?,
-            "authorizedDatabases" => {
-                fields::boolean(NAME, &element)?;
-            }
+            "authorizedDatabases" => authorized = fields::boolean(NAME, &element)?,
             _ => cx.unknown_field(&element)?,
         }
     }
@@ -31,7 +30,12 @@ pub fn run(cx: &mut CommandContext<'_>, out: &mut DocBuilder) -> Result<(), Erro
     // Those of the server are listed although they may hold nothing yet, as in MongoDB.
     let mut names: BTreeSet<&str> = catalog.databases().map(|(name, _)| name).collect();
     names.extend(["admin", "config", "local"]);
+    // Users without the privilege see what they may use.
+    let all = !authorized && cx.may(Action::ListDatabases, On::Cluster);
     for name in names {
+        if !all && !cx.may_use_something_of(name) {
+            continue;
+        }
         let stats = cx.server.db.database_stats(name)?;
         let bytes = stats.total_bytes();
         let mut info = DocBuilder::new();

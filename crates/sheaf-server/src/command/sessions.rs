@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use sheaf_auth::UserName;
 use sheaf_bson::{DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue};
 use sheaf_db::Uuid;
 
 use super::context::CommandContext;
 use super::fields;
+use crate::access::{LoggedIn, digest};
+use crate::command_facts::{Action, On};
 use crate::session::SESSION_TIMEOUT_MINUTES;
 use crate::session::logical::{SessionId, session_id};
 
@@ -62,32 +65,28 @@ fn end_named(cx: &CommandContext<'_>) -> Result<Vec<SessionId>, Error> {
     Ok(ended)
 }
 
-/// Runs `killAllSessions`: kills all sessions. If users are named it kills none, because no session
-/// belongs to a user yet.
+/// Runs `killAllSessions`: kills all sessions, or those of the named users.
 pub fn kill_all(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error> {
     cx.no_arguments()?;
     let first = cx.first()?;
     let users = fields::array(cx.name(), &first)?;
-    let mut names_users = false;
+    let mut digests = Vec::new();
     for user in users.iter() {
         match user {
             RawValue::Document(user) => {
-                check_user(user)?;
-                names_users = true;
+                digests.push(Some(digest(&user_name(user)?)));
             }
             user if fields::is_absent(user) => {}
             _ => return Err(fields::wrong_type(cx.name(), &first, "object")),
         }
     }
-    if !names_users {
-        kill_where(cx, |_| true);
-    }
+    kill_where(cx, |id| digests.is_empty() || digests.contains(&id.uid));
     Ok(())
 }
 
-/// Checks `{user, db}`, both names.
+/// Reads `{user, db}`, both names.
 /// Errors: `TypeMismatch`, 40414 for a missing one, 40415 for another field.
-fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
+fn user_name(user: RawDoc<'_>) -> Result<UserName, Error> {
     const WITHIN: &str = "KillAllSessionsUser";
     let (mut name, mut db) = (None, None);
     for element in fields::given(user) {
@@ -97,8 +96,8 @@ fn check_user(user: RawDoc<'_>) -> Result<(), Error> {
             other => return Err(fields::unknown_field(WITHIN, other)),
         }
     }
-    fields::required(WITHIN, "user", name)?;
-    fields::required(WITHIN, "db", db).map(drop)
+    let name = fields::required(WITHIN, "user", name)?;
+    Ok(UserName::new(name, fields::required(WITHIN, "db", db)?))
 }
 
 /// Runs `killAllSessionsByPattern`: kills the named sessions, or all for an empty pattern or no
@@ -143,13 +142,42 @@ fn kill_operations(cx: &CommandContext<'_>, which: impl Fn(&SessionId) -> bool) 
     }
 }
 
+/// The session of a user with this id: `lsid` with the user's `uid`.
+/// Errors: `Unauthorized` for the `uid` of another user.
+pub fn owned(lsid: RawDoc<'_>, user: &LoggedIn) -> Result<DocBuf, Error> {
+    let uid = RawValue::Binary {
+        subtype: 0,
+        bytes: &user.digest,
+    };
+    match lsid.get("uid") {
+        Some(given) if given == uid => Ok(lsid.to_buf()),
+        Some(_) => Err(Error::new(
+            ErrorCode::UNAUTHORIZED,
+            "the session belongs to another user: send lsid without uid",
+        )),
+        None => {
+            let mut out = DocBuilder::from_doc(lsid);
+            out.append("uid", uid);
+            Ok(out.finish())
+        }
+    }
+}
+
 fn ids(cx: &CommandContext<'_>, name: &str) -> Result<Vec<DocBuf>, Error> {
     cx.no_arguments()?;
     let first = cx.first()?;
     let list = fields::array(name, &first)?;
+    let ends_any = name == "killSessions" && cx.may(Action::KillAnySession, On::Cluster);
     list.iter()
         .map(|value| match value {
-            RawValue::Document(lsid) => checked(lsid),
+            RawValue::Document(lsid) => {
+                let lsid = checked(lsid)?;
+                match &cx.connection.authentication.user {
+                    Some(_) if ends_any && lsid.get("uid").is_some() => Ok(lsid),
+                    Some(user) => owned(lsid.as_raw(), user),
+                    None => Ok(lsid),
+                }
+            }
             _ => Err(fields::wrong_type(name, &first, "array of objects")),
         })
         .collect()

@@ -1,5 +1,22 @@
 //! Facts about aggregation stages that the server checks before a pipeline is parsed.
 
+use crate::command_facts::Action;
+
+/// The privilege that a stage requires for its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// It reads what precedes it: as the first stage, the documents of the collection.
+    Documents,
+    /// As the first stage it reads something else about the collection, which requires this.
+    OfCollection(Action),
+    /// As the first stage it reads about the server, which requires this on the cluster.
+    OfCluster(Action),
+    /// As the first stage it reads about users, whose own data require nothing.
+    OfUsers(Action),
+    /// It has its own documents.
+    Own,
+}
+
 /// Facts about a stage.
 #[derive(Debug, Clone, Copy)]
 pub struct StageFacts {
@@ -15,6 +32,8 @@ pub struct StageFacts {
     pub writes: bool,
     /// Whether every array in its operand is a pipeline.
     pub holds_pipelines: bool,
+    /// The privilege that its input requires.
+    pub input: Input,
 }
 
 const ORDINARY: StageFacts = StageFacts {
@@ -24,6 +43,7 @@ const ORDINARY: StageFacts = StageFacts {
     only_local: false,
     writes: false,
     holds_pipelines: false,
+    input: Input::Documents,
 };
 
 /// About the server rather than about documents.
@@ -56,19 +76,63 @@ pub fn of(name: &str) -> StageFacts {
         "$collStats" => StageFacts {
             api_v1: true,
             options_in_v1: Some(&["count"]),
+            input: Input::OfCollection(Action::CollStats),
             ..DIAGNOSTIC
         },
-        "$currentOp"
-        | "$listClusterCatalog"
-        | "$listLocalSessions"
-        | "$listMqlEntities"
-        | "$planCacheStats"
-        | "$querySettings"
-        | "$queryStats" => LOCAL,
-        "$indexStats" | "$listCatalog" | "$listSessions" => DIAGNOSTIC,
+        "$currentOp" => StageFacts {
+            input: Input::OfUsers(Action::Inprog),
+            ..LOCAL
+        },
+        "$listLocalSessions" => StageFacts {
+            input: Input::OfUsers(Action::ListSessions),
+            ..LOCAL
+        },
+        "$listSessions" => StageFacts {
+            input: Input::OfUsers(Action::ListSessions),
+            ..DIAGNOSTIC
+        },
+        "$listClusterCatalog" => StageFacts {
+            input: Input::OfCluster(Action::ListClusterCatalog),
+            ..LOCAL
+        },
+        "$planCacheStats" => StageFacts {
+            input: Input::OfCollection(Action::PlanCacheRead),
+            ..LOCAL
+        },
+        "$querySettings" => StageFacts {
+            input: Input::OfCluster(Action::QuerySettings),
+            ..LOCAL
+        },
+        "$queryStats" => StageFacts {
+            input: Input::OfCluster(Action::QueryStatsRead),
+            ..LOCAL
+        },
+        "$listMqlEntities" => StageFacts {
+            input: Input::Own,
+            ..LOCAL
+        },
+        "$indexStats" => StageFacts {
+            input: Input::OfCollection(Action::IndexStats),
+            ..DIAGNOSTIC
+        },
+        "$listCatalog" => StageFacts {
+            input: Input::OfCluster(Action::ListClusterCatalog),
+            ..DIAGNOSTIC
+        },
+        "$changeStream" => StageFacts {
+            input: Input::OfCollection(Action::ChangeStream),
+            ..ORDINARY
+        },
+        "$documents" => StageFacts {
+            input: Input::Own,
+            ..ORDINARY
+        },
+        "$listSearchIndexes" => StageFacts {
+            input: Input::OfCollection(Action::ListSearchIndexes),
+            ..SEARCH
+        },
         "$merge" | "$out" => SINK,
-        "$listSearchIndexes" | "$rankFusion" | "$scoreFusion" | "$search" | "$searchMeta"
-        | "$vectorSearch" => SEARCH,
+        "$rankFusion" | "$scoreFusion" | "$search" | "$searchMeta" | "$vectorSearch" => SEARCH,
         "$facet" => StageFacts {
             holds_pipelines: true,
             ..ORDINARY

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sheaf_auth::{Action, Pattern, UserName};
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode};
 use sheaf_db::exec::Doc;
 use sheaf_db::{Namespace, OpContext, ResultSource};
@@ -42,6 +43,10 @@ pub struct ClientCursor {
     pub lsid: Option<DocBuf>,
     /// The transaction that opened it, if any: its getMores must belong to the same one.
     pub txn_number: Option<i64>,
+    /// The user who opened it; `None` without a login.
+    pub owner: Option<UserName>,
+    /// What the command that opened it required, for its getMores.
+    pub requires: Vec<(Action, Pattern)>,
     /// The parameters of the Stable API of the command that opened it.
     pub api: ApiParameters,
     /// Never closed for being idle.
@@ -66,6 +71,8 @@ pub struct IdleCursor {
     pub namespace: String,
     /// The session that opened it.
     pub lsid: Option<DocBuf>,
+    /// The user who opened it.
+    pub owner: Option<UserName>,
     /// See [`ClientCursor::describe`].
     pub description: DocBuf,
 }
@@ -100,6 +107,7 @@ enum Slot {
     InUse {
         namespace: Namespace,
         lsid: Option<DocBuf>,
+        owner: Option<UserName>,
         op: Arc<OpContext>,
         killed: bool,
         reads_collection: bool,
@@ -182,10 +190,11 @@ impl CursorTable {
                 ),
             ));
         }
-        let (namespace, lsid, reads_collection) = match slot {
+        let (namespace, lsid, owner, reads_collection) = match slot {
             Slot::Idle { cursor, .. } => (
                 cursor.namespace.clone(),
                 cursor.lsid.clone(),
+                cursor.owner.clone(),
                 cursor.source.reads_collection(),
             ),
             Slot::InUse { .. } => return Err(not_found(id)),
@@ -193,6 +202,7 @@ impl CursorTable {
         let in_use = Slot::InUse {
             namespace,
             lsid,
+            owner,
             op: op.clone(),
             killed: false,
             reads_collection,
@@ -228,6 +238,14 @@ impl CursorTable {
                 Some(Slot::Idle { cursor, .. }) => Some(Some(cursor)),
                 _ => None,
             },
+        }
+    }
+
+    /// The user who opened a cursor; `None` if no cursor has this id.
+    pub fn owner(&self, id: i64) -> Option<Option<UserName>> {
+        match self.shard(id).lock().get(&id)? {
+            Slot::Idle { cursor, .. } => Some(cursor.owner.clone()),
+            Slot::InUse { owner, .. } => Some(owner.clone()),
         }
     }
 
@@ -358,6 +376,7 @@ impl CursorTable {
                     idle.push(IdleCursor {
                         namespace: cursor.reply_namespace.clone(),
                         lsid: cursor.lsid.clone(),
+                        owner: cursor.owner.clone(),
                         description: cursor.describe(*id, since.elapsed()),
                     });
                 }
@@ -483,6 +502,8 @@ mod tests {
             reply_namespace: "test.c".into(),
             originating_command: DocBuf::new(),
             lsid: None,
+            owner: None,
+            requires: Vec::new(),
             api: ApiParameters::default(),
             txn_number: None,
             no_timeout: false,

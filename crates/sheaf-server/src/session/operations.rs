@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sheaf_auth::UserName;
 use sheaf_bson::{DocBuf, ErrorCode, RawDoc};
 use sheaf_db::OpContext;
 
@@ -49,6 +50,7 @@ pub struct OperationSlot {
     remote: String,
     app_name: Mutex<String>,
     metadata: Mutex<Option<DocBuf>>,
+    user: Mutex<Option<UserName>>,
     current: Mutex<Option<Operation>>,
     writing: WritingMark,
     next_opid: Arc<AtomicI32>,
@@ -97,6 +99,7 @@ impl OperationTable {
             remote: client.remote(),
             app_name: Mutex::default(),
             metadata: Mutex::default(),
+            user: Mutex::default(),
             current: Mutex::default(),
             writing: WritingMark::default(),
             next_opid: self.next_opid.clone(),
@@ -175,6 +178,14 @@ impl OperationTable {
         false
     }
 
+    /// The user of the connection that runs the operation; `None` if there is no such operation.
+    pub fn owner(&self, opid: i32) -> Option<Option<UserName>> {
+        self.slots().into_iter().find_map(|slot| {
+            let is_it = (slot.current.lock().as_ref()).is_some_and(|one| one.opid == opid);
+            is_it.then(|| slot.user())
+        })
+    }
+
     /// Interrupts all operations, including those that begin later (shutdown).
     pub fn kill_all(&self, code: ErrorCode) {
         // For an operation that begins concurrently, either this loop sees its slot filled or the
@@ -189,6 +200,16 @@ impl OperationTable {
 }
 
 impl OperationSlot {
+    /// Sets the user of the connection.
+    pub fn set_user(&self, user: Option<UserName>) {
+        *self.user.lock() = user;
+    }
+
+    /// The user of the connection.
+    pub fn user(&self) -> Option<UserName> {
+        self.user.lock().clone()
+    }
+
     /// Shows an operation until the returned guard is dropped.
     pub fn register(
         self: &Arc<Self>,

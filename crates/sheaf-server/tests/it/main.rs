@@ -2,6 +2,7 @@
 
 mod administration;
 mod arguments;
+mod authorization;
 mod bad_commands;
 mod bad_writes;
 mod borders;

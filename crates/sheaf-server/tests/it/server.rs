@@ -105,6 +105,7 @@ fn settings(folder: &Path, options: &[&str]) -> Settings {
                 let gigabytes: f64 = value.parse().expect("a number");
                 settings.storage.cache_bytes = Some((gigabytes * f64::from(1 << 30)) as u64);
             }
+            "--auth" => settings.authorization = value == "true",
             "--replSet" => settings.replica_set = Some(value.to_owned()),
             "--storageEngine" => settings.storage.engine = Some(value.to_owned()),
             other => panic!("add {other} to the options of tests"),

@@ -11,6 +11,7 @@
 //! by name; none is silently ignored. The command line overrides the file.
 
 mod command_line;
+mod key_file;
 pub mod options;
 mod parsed;
 mod settings;

@@ -84,7 +84,7 @@ pub enum Value {
     Text(String),
 }
 
-const NO_AUTH: Standing = refused("this version does not support authentication");
+const NO_MEMBERS: Standing = refused("a replica set has one member, which logs in to no other");
 const NO_REPLICATION: Standing = refused("the oplog is trimmed by size only");
 const NO_SHARDING: Standing = refused("this version does not support sharding");
 const NOT_WIRED_TIGER: Standing =
@@ -139,6 +139,7 @@ const fn no(flag: &'static str, key: &'static str, kind: Kind, standing: Standin
 const PORTS: Kind = Kind::Integer(0, 65535);
 const LEVELS: Kind = Kind::Integer(0, 5);
 const ANY: Kind = Kind::Text;
+const AUTHORIZATION: Kind = Kind::Choice(&["enabled", "disabled"]);
 
 /// Every option, in the order `--help` shows them.
 #[rustfmt::skip]
@@ -169,6 +170,10 @@ pub static OPTIONS: &[Opt] = &[
     yes("tlsAllowInvalidCertificates", "net.tls.allowInvalidCertificates", Kind::Switch, "Accept invalid client certificates; they identify no user"),
     yes("tlsDisabledProtocols", "net.tls.disabledProtocols", Kind::Text, "Comma-separated protocols not to use: TLS1_0, TLS1_1, TLS1_2, TLS1_3"),
     yes("tlsLogVersions", "net.tls.logVersions", Kind::Text, "Comma-separated protocols whose connections are logged"),
+    // Access control
+    yes("auth", "", Kind::Switch, "Require clients to log in, and limit them to their roles"),
+    Opt { flag_means: Some("disabled"), ..yes("noauth", "security.authorization", AUTHORIZATION, "Give every client access to everything") },
+    yes("keyFile", "security.keyFile", Kind::Text, "File with the secret of the cluster's members; implies --auth"),
     // Storage
     yes("dbpath", "storage.dbPath", Kind::Text, "Data folder [./data]"),
     yes("storageEngine", "storage.engine", Kind::Text, "Storage engine: sheaf, redb or memory [the data folder's, else sheaf]"),
@@ -200,12 +205,9 @@ pub static OPTIONS: &[Opt] = &[
     yes("slowOpFilter", "operationProfiling.filter", Kind::Text, "Log and profile the operations that match this query on profiler documents"),
 
     // Refused
-    no("auth", "", Kind::Switch, NO_AUTH),
-    Opt { flag_means: Some("disabled"), ..no("noauth", "security.authorization", Kind::Text, refused_unless("this version does not support authentication", "disabled")) },
-    no("keyFile", "security.keyFile", ANY, NO_AUTH),
-    no("clusterAuthMode", "security.clusterAuthMode", ANY, NO_AUTH),
-    no("transitionToAuth", "security.transitionToAuth", Kind::Switch, NO_AUTH),
-    no("enableLocalhostAuthBypass", "", Kind::Switch, NO_AUTH),
+    no("clusterAuthMode", "security.clusterAuthMode", ANY, NO_MEMBERS),
+    no("transitionToAuth", "security.transitionToAuth", Kind::Switch, NO_MEMBERS),
+    no("enableLocalhostAuthBypass", "", Kind::Switch, refused("it is a server parameter: use --setParameter enableLocalhostAuthBypass=false")),
     no("enableEncryption", "security.enableEncryption", Kind::Switch, refused_unless("this version does not encrypt its files", "false")),
     no("encryptionKeyFile", "security.encryptionKeyFile", ANY, refused("this version does not encrypt its files")),
     no("encryptionCipherMode", "security.encryptionCipherMode", ANY, refused("this version does not encrypt its files")),

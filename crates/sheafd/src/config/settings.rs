@@ -10,7 +10,7 @@ use sheaf_server::settings::{Maintenance, Profiling, Storage};
 use sheaf_wire::{Compressor, CompressorSet};
 
 use super::options::Value;
-use super::{ConfigError, Given, parsed, tls};
+use super::{ConfigError, Given, key_file, parsed, tls};
 use crate::tls::TlsOptions;
 
 /// MongoDB's default port.
@@ -40,6 +40,8 @@ pub struct Settings {
     pub pid_file: Option<PathBuf>,
     /// Options that were accepted and have no effect, each with the reason, for the startup log.
     pub without_effect: Vec<(String, &'static str)>,
+    /// Access control was switched off explicitly.
+    pub no_auth: bool,
 }
 
 /// Addresses and connection limits.
@@ -139,6 +141,7 @@ pub(super) fn assemble(
         server: sheaf_server::Settings {
             storage: storage(&options),
             profiling: profiling(&options),
+            authorization: authorization(&options)?,
             no_table_scan: options.switch("notablescan").unwrap_or(false),
             replica_set: options.text("replication.replSetName").map(str::to_owned),
             oplog_bytes: options
@@ -160,11 +163,38 @@ pub(super) fn assemble(
             .text("processManagement.pidFilePath")
             .map(PathBuf::from),
         without_effect: without_effect(given, &options),
+        no_auth: options.text(AUTHORIZATION) == Some("disabled"),
     };
     if settings.fork && settings.log.options.destination == Destination::Stdout {
         return Err(ConfigError::new("--fork requires --logpath"));
     }
     Ok(settings)
+}
+
+const AUTHORIZATION: &str = "security.authorization";
+
+/// Whether access control is on: asked for, or implied by a key file.
+/// Errors: the key file is wrong, or given with access control off.
+fn authorization(options: &Lookup<'_>) -> Result<bool, ConfigError> {
+    let given = match (options.switch("auth"), options.text(AUTHORIZATION)) {
+        (Some(true), Some("disabled")) => {
+            return Err(ConfigError::new(
+                "--auth and --noauth are mutually exclusive",
+            ));
+        }
+        (Some(true), _) => Some("enabled"),
+        (_, given) => given,
+    };
+    let Some(key_file) = options.text("security.keyFile") else {
+        return Ok(given == Some("enabled"));
+    };
+    if given == Some("disabled") {
+        return Err(ConfigError::new(
+            "--keyFile requires access control: remove --noauth",
+        ));
+    }
+    key_file::check(key_file)?;
+    Ok(true)
 }
 
 fn without_effect(given: &[Given], options: &Lookup<'_>) -> Vec<(String, &'static str)> {

@@ -298,8 +298,8 @@ fn refusals_name_the_option() {
         ),
         (vec!["--dbpath", ""], "--dbpath requires a value"),
         (
-            vec!["--auth"],
-            "--auth is refused: this version does not support authentication",
+            vec!["--auth", "--noauth"],
+            "--auth and --noauth are mutually exclusive",
         ),
         (
             vec!["--tlsMode", "always"],
@@ -431,8 +431,8 @@ fn refusals_name_the_line() {
             "line 2: 'storage.dbPath' requires a value",
         ),
         (
-            "security:\n  authorization: enabled\n",
-            "line 2: 'security.authorization' is refused: this version does not support authentication",
+            "security:\n  authorization: maybe\n",
+            "line 2: 'security.authorization' must be one of enabled, disabled, not 'maybe'",
         ),
         (
             "net:\n  tls:\n    mode: requireSSL\n",
@@ -707,4 +707,38 @@ fn passwords_are_not_shown() {
         .and_then(|v| v.as_document());
     let password = tls.and_then(|tls| tls.get("certificateKeyFilePassword"));
     assert_eq!(password.and_then(|v| v.as_str()), Some("<password>"));
+}
+
+#[test]
+fn access_control() {
+    let off = from_line(&[]);
+    assert!(!off.server.authorization && !off.no_auth);
+    assert!(from_line(&["--auth"]).server.authorization);
+    assert!(
+        from_file("security: {authorization: enabled}")
+            .server
+            .authorization
+    );
+    assert!(from_line(&["--noauth"]).no_auth);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let key = path.to_str().unwrap();
+    let write = |text: &str, mode| {
+        std::fs::write(&path, text).unwrap();
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).unwrap();
+    };
+    write("c2hl\nYWY=\n", 0o600);
+    assert!(from_line(&["--keyFile", key]).server.authorization);
+    assert!(refused(&["--keyFile", key, "--noauth"], "").contains("remove --noauth"));
+    write("c2hlYWY=", 0o644);
+    assert!(refused(&["--keyFile", key], "").contains("0600"));
+    for text in ["short", "no base64!"] {
+        write(text, 0o600);
+        assert!(
+            refused(&["--keyFile", key], "").contains("base64"),
+            "{text}"
+        );
+    }
+    assert!(refused(&["--keyFile", "/nowhere"], "").contains("cannot be read"));
 }

@@ -33,6 +33,12 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long the server keeps reading from a client before it closes the connection.
 const LINGER: Duration = Duration::from_millis(200);
 
+/// Maximum size of a message before a login: a hello with the first message of a login is a tenth.
+const STRANGER_BYTES_MAX: usize = 16 << 10;
+
+/// Time that a client has for each message before its login.
+const STRANGER_LIMIT: Duration = Duration::from_secs(30);
+
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -52,6 +58,8 @@ pub(super) enum Ended {
     Stopping,
     /// The client read nothing of a reply for too long.
     Unread,
+    /// The client did not complete a message before its login.
+    Slow,
     /// The connection broke.
     Broken(io::Error),
 }
@@ -105,6 +113,7 @@ fn serve_messages(
         log,
         handler: service.connection(link),
         frames: FrameBuffer::new(),
+        frame_since: None,
         decoder: Decoder::new(options.compressors),
         reply: ReplyWriter::new(),
         stack: StackPages::of_this_thread(),
@@ -158,6 +167,8 @@ struct Connection<'l> {
     log: &'l Log,
     handler: Box<dyn ConnectionHandler>,
     frames: FrameBuffer,
+    /// When the incomplete message of a client that has not logged in began.
+    frame_since: Option<Instant>,
     decoder: Decoder,
     reply: ReplyWriter,
     stack: Option<StackPages>,
@@ -169,6 +180,9 @@ struct Connection<'l> {
 impl Connection<'_> {
     /// Reads some bytes, or answers one request.
     fn step(&mut self) -> Result<(), Ended> {
+        if !self.handler.is_trusted() {
+            self.limit_stranger()?;
+        }
         let next = self.frames.next_frame().and_then(|length| {
             self.reserve()?;
             Ok(length)
@@ -199,6 +213,31 @@ impl Connection<'_> {
         }
     }
 
+    /// Ends the connection of a client that has not logged in and sends a large message, or one
+    /// that does not end.
+    fn limit_stranger(&mut self) -> Result<(), Ended> {
+        if !self.frames.in_frame() {
+            self.frame_since = None;
+            return Ok(());
+        }
+        let since = *self.frame_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > STRANGER_LIMIT {
+            return Err(Ended::Slow);
+        }
+        if self.frames.message_bytes() <= STRANGER_BYTES_MAX {
+            return Ok(());
+        }
+        self.refuse(Rejection {
+            error: Error::new(
+                ErrorCode::UNAUTHORIZED,
+                format!("messages before a login are limited to {STRANGER_BYTES_MAX} bytes"),
+            ),
+            answer: None,
+            skip: 0,
+            close: true,
+        })
+    }
+
     fn read(&mut self) -> Result<(), Ended> {
         loop {
             match self.stream.read(self.link, self.frames.spare()) {
@@ -227,7 +266,10 @@ impl Connection<'_> {
         if let Some(stack) = &self.stack {
             stack.release_unused();
         }
-        match poll(&self.link.socket, libc::POLLIN, None) {
+        let is_stranger = self.frames.in_frame() && !self.handler.is_trusted();
+        let limit = is_stranger.then_some(STRANGER_LIMIT);
+        match poll(&self.link.socket, libc::POLLIN, limit) {
+            Ok(false) if is_stranger => Err(Ended::Slow),
             Ok(_) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => Err(Ended::Broken(e)),
@@ -438,6 +480,7 @@ impl fmt::Display for Ended {
             Ended::Handshake(error) => f.write_str(error),
             Ended::Stopping => f.write_str("the server is stopping"),
             Ended::Unread => f.write_str("the client did not read its reply"),
+            Ended::Slow => f.write_str("the client did not complete a message before its login"),
             Ended::Broken(error) => write!(f, "{error}"),
         }
     }

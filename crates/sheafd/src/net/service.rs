@@ -35,6 +35,11 @@ pub trait ConnectionHandler {
         true
     }
 
+    /// Whether the client may send large messages and take its time: it has logged in, or need not.
+    fn is_trusted(&self) -> bool {
+        true
+    }
+
     /// Answers one request.
     ///
     /// The reply has been started; the handler writes its body or an error. If

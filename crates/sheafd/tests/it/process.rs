@@ -95,7 +95,7 @@ fn wrong_options() {
     for (arguments, expected) in [
         (vec!["--prot", "1"], "--prot"),
         (vec!["--port", "99999"], "--port"),
-        (vec!["--auth"], "--auth is refused"),
+        (vec!["--transitionToAuth"], "--transitionToAuth is refused"),
         (vec!["--fork"], "--logpath"),
         (
             vec!["--config", config.as_str()],
@@ -139,7 +139,10 @@ fn help_and_version() {
     assert_eq!(help.status.code(), Some(0));
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("--dbpath") && help.contains("--wiredTigerCacheSizeGB"));
-    assert!(!help.contains("--auth"), "refused options are not listed");
+    assert!(
+        !help.contains("--transitionToAuth"),
+        "refused options are not listed"
+    );
 }
 
 #[test]
@@ -231,4 +234,38 @@ fn wait_for(holds: impl Fn() -> bool) {
         );
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+#[test]
+fn an_open_address_needs_access_control_or_an_explicit_no() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = command(folder.path(), &["--bind_ip_all"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let log = String::from_utf8_lossy(&refused.stdout);
+    assert!(log.contains("--auth") && log.contains("--noauth"), "{log}");
+    for option in ["--auth", "--noauth"] {
+        let server = Server::start_with(&["--bind_ip_all", option]);
+        assert!(server.stop().success(), "{option}");
+    }
+}
+
+#[test]
+fn before_a_login_messages_are_small() {
+    use std::io::{Read, Write};
+    let server = Server::start_with(&["--auth"]);
+    let declare = |length: i32, code: i32, size: i32| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let limit = std::time::Duration::from_secs(5);
+        stream.set_read_timeout(Some(limit)).unwrap();
+        let mut bytes = Vec::new();
+        for number in [length, 1, 0, code, 2013, size] {
+            bytes.extend(number.to_le_bytes());
+        }
+        stream.write_all(&bytes).unwrap();
+        // 0: closed. An error: still open.
+        stream.read(&mut [0; 1]).ok()
+    };
+    assert_eq!(declare(1 << 20, 2013, 0), Some(0));
+    assert_eq!(declare(1000, 2012, 40_000_000), Some(0));
+    assert!(server.stop().success());
 }

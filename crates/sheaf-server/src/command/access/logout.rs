@@ -13,6 +13,7 @@ pub fn run(cx: &mut CommandContext<'_>, _: &mut DocBuilder) -> Result<(), Error>
         && user.name.db == cx.db
     {
         authentication.user = None;
+        cx.connection.operations.set_user(None);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Commands that log in and out, and manage users and roles.
 
 mod arguments;
+pub mod authorize;
 pub mod connection_status;
 pub mod logout;
 pub mod privileges;

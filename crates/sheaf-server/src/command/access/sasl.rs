@@ -306,6 +306,7 @@ fn succeed(cx: &mut CommandContext<'_>, login: Login) -> Result<(), Error> {
             attr.append("db", login.name.db.as_str());
         },
     );
+    cx.connection.operations.set_user(Some(user.name.clone()));
     cx.connection.authentication.user = Some(Arc::new(user));
     Ok(())
 }

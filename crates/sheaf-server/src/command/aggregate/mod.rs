@@ -304,6 +304,7 @@ fn first_stages(cx: &CommandContext<'_>) -> Arc<sources::ServerSources> {
     Arc::new(sources::ServerSources {
         server: Arc::downgrade(cx.server),
         port: cx.port(),
+        user: (cx.connection.authentication.user.as_ref()).map(|user| user.digest),
     })
 }
 

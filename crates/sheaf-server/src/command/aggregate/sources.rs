@@ -2,6 +2,7 @@
 
 use std::sync::Weak;
 
+use sheaf_auth::UserName;
 use sheaf_bson::{DateTime, DocBuf, DocBuilder, Error, ErrorCode, RawDoc, RawValue, doc};
 use sheaf_db::aggregate::FirstStages;
 use sheaf_db::catalog::views::not_on_view;
@@ -15,9 +16,11 @@ use super::super::context::CommandContext;
 use super::super::fields::unknown_field;
 use super::super::{current_op, fields, query_settings, search_indexes};
 use super::{change_stream, cluster_catalog};
+use crate::access::digest;
 use crate::host::host_name;
 use crate::query_stats::Transform;
 use crate::server::Server;
+use crate::session::logical::session_id;
 
 /// Generates the documents of first stages that describe the server or a collection. Pipelines
 /// within stages use it as well.
@@ -26,6 +29,8 @@ pub(super) struct ServerSources {
     pub(super) server: Weak<Server>,
     /// The port that clients connect to.
     pub(super) port: i32,
+    /// The user of the command.
+    pub(super) user: Option<[u8; 32]>,
 }
 
 impl FirstStages for ServerSources {
@@ -48,7 +53,7 @@ impl FirstStages for ServerSources {
             "$indexStats" => Ok(index_stats(&host, view, namespace)),
             "$listSearchIndexes" => search_indexes::stage(view, spec),
             "$planCacheStats" => plan_cache_stats(&host, view, namespace),
-            "$listSessions" => Ok(sessions(&server, spec)),
+            "$listSessions" => Ok(sessions(&server, self.user, spec)),
             other => Err(Error::new(
                 ErrorCode::INVALID_NAMESPACE,
                 format!("{other} cannot be run against the collection {namespace}"),
@@ -67,7 +72,10 @@ pub(super) fn of_nothing(
     match name {
         "$currentOp" => current_op::stage(cx, spec),
         "$listClusterCatalog" => Ok(cluster_catalog::stage(&cx.server.db, cx.db, spec)),
-        "$listLocalSessions" => Ok(sessions(cx.server, spec)),
+        "$listLocalSessions" => {
+            let user = cx.connection.authentication.user.as_ref();
+            Ok(sessions(cx.server, user.map(|user| user.digest), spec))
+        }
         "$queryStats" => Ok(query_stats(cx.server, spec)),
         "$listMqlEntities" => Ok(mql_entities()),
         "$querySettings" => Ok(query_settings::stage(cx.server, spec)),
@@ -131,20 +139,32 @@ fn index_stats(host: &str, view: &ReadView, namespace: &Namespace) -> Vec<DocBuf
     ready.collect()
 }
 
-/// The documents of `$listSessions` and `$listLocalSessions`: every session in memory.
-///
-/// Sessions have no users, so no session matches `users`.
-fn sessions(server: &Server, spec: RawDoc<'_>) -> Vec<DocBuf> {
+/// The documents of `$listSessions` and `$listLocalSessions`: sessions in memory, those of the
+/// given users, or all with `allUsers` and without access control, or the user's own.
+fn sessions(server: &Server, user: Option<[u8; 32]>, spec: RawDoc<'_>) -> Vec<DocBuf> {
     let users = spec.get("users").and_then(|users| users.as_array());
-    let names_users = users.is_some_and(|users| {
-        users
-            .iter()
-            .any(|user| !matches!(user, RawValue::Null | RawValue::Undefined))
+    let users: Vec<_> = users.into_iter().flat_map(|users| users.iter()).collect();
+    let named: Vec<_> = users
+        .iter()
+        .filter(|user| !fields::is_absent(**user))
+        .map(|user| {
+            let text = |field| user.as_document()?.get(field)?.as_str();
+            let name = UserName::new(text("user")?, text("db")?);
+            Some(digest(&name))
+        })
+        .collect();
+    let all_users = spec.get("allUsers").is_some_and(|all| all.is_truthy());
+    let own_only = server.settings.authorization && !all_users;
+    let is_shown = |uid: Option<[u8; 32]>| match named.is_empty() {
+        false => uid.is_some() && named.contains(&uid),
+        true => !own_only || uid == user,
+    };
+    let mut sessions = server.sessions.list();
+    sessions.retain(|session| {
+        let lsid = session.get("_id").and_then(|lsid| lsid.as_document());
+        is_shown(lsid.and_then(session_id).and_then(|id| id.uid))
     });
-    match names_users {
-        true => Vec::new(),
-        false => server.sessions.list(),
-    }
+    sessions
 }
 
 /// The documents of `$planCacheStats`, one per cache entry.

@@ -313,7 +313,10 @@ pub(super) static COLLECTIONS: &[Row] = &[
             database: Database::Any,
             help: "Changes options of a collection, view or index",
             compat: Same,
-            privileges: All(&[(Action::CollMod, Resource::Collection)]),
+            privileges: ByArguments(
+                privileges::coll_mod,
+                "collMod on the collection; for a view that the user may read, find on what it reads",
+            ),
             sensitive: &[],
             collection: First,
             target: Target::View,

@@ -1,11 +1,11 @@
 //! Commands on connections, sessions, transactions and the replica set.
 
 use super::Row;
-use crate::command::{hello, repl_set, rw_concern, sessions, transaction};
+use crate::command::{hello, privileges, repl_set, rw_concern, sessions, transaction};
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Admin, Diagnostic, Handshake, Session};
 use crate::command_facts::Names::Nothing;
-use crate::command_facts::Privileges::{All, Authenticated, Open};
+use crate::command_facts::Privileges::{All, Authenticated, ByArguments, Open};
 use crate::command_facts::Resource::Cluster;
 use crate::command_facts::{
     Action, ApiV1, Command, CountsAs, Database, InTransaction, MaxTime, ReadConcern, Target,
@@ -370,7 +370,7 @@ pub(super) static CONNECTIONS: &[Row] = &[
             database: Database::Any,
             help: "Ends sessions and interrupts their operations",
             compat: Same,
-            privileges: All(&[(Action::KillAnySession, Cluster)]),
+            privileges: Authenticated,
             sensitive: &[],
             collection: Nothing,
             target: Target::Collection,
@@ -399,7 +399,10 @@ pub(super) static CONNECTIONS: &[Row] = &[
             database: Database::Any,
             help: "Ends all sessions and interrupts their operations",
             compat: Differs("there are no users to choose by"),
-            privileges: All(&[(Action::KillAnySession, Cluster)]),
+            privileges: ByArguments(
+                privileges::kill_all_sessions,
+                "killAnySession on the server, except for one's own",
+            ),
             sensitive: &[],
             collection: Nothing,
             target: Target::Collection,

@@ -8,7 +8,7 @@ use crate::command::{
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Read, Write};
 use crate::command_facts::Names::{Field, First, Nothing, NsInfo};
-use crate::command_facts::Privileges::{All, ByArguments};
+use crate::command_facts::Privileges::{All, Authenticated, ByArguments};
 use crate::command_facts::{
     Action, ApiV1, Command, CountsAs, Database, ExplainedAs, InTransaction, MaxTime, ReadConcern,
     Resource, Target, UnknownArguments, Waits,
@@ -64,7 +64,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             database: Database::Any,
             help: "Fetches the next batch from a cursor",
             compat: Same,
-            privileges: ByArguments(privileges::get_more, "find on the collection of the cursor"),
+            privileges: Authenticated,
             sensitive: &[],
             collection: Field("collection"),
             target: Target::View,
@@ -93,7 +93,7 @@ pub(super) static DOCUMENTS: &[Row] = &[
             database: Database::Any,
             help: "Closes cursors",
             compat: Same,
-            privileges: All(&[(Action::KillCursors, Resource::Collection)]),
+            privileges: Authenticated,
             sensitive: &[],
             collection: First,
             target: Target::View,

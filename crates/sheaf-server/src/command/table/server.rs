@@ -10,7 +10,7 @@ use crate::command::{
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::{Admin, Diagnostic};
 use crate::command_facts::Names::{First, Nothing};
-use crate::command_facts::Privileges::{All, ByArguments, Open};
+use crate::command_facts::Privileges::{All, Authenticated, ByArguments, Open};
 use crate::command_facts::Resource::Cluster;
 use crate::command_facts::{
     Action, ApiV1, Command, CountsAs, Database, InTransaction, MaxTime, ReadConcern, Resource,
@@ -556,7 +556,7 @@ pub(super) static SERVER: &[Row] = &[
             database: Database::Admin,
             help: "Interrupts an operation",
             compat: Same,
-            privileges: All(&[(Action::KillOp, Cluster)]),
+            privileges: Authenticated,
             sensitive: &[],
             collection: Nothing,
             target: Target::Collection,

@@ -466,6 +466,15 @@ pub fn kill_all_sessions<'a>(asked: &Asked<'a>) -> Vec<Required<'a>> {
     }
 }
 
+/// `validateDBMetadata`: of the database or collection that it names, or of all.
+pub fn validate_db_metadata<'a>(asked: &Asked<'a>) -> Vec<Required<'a>> {
+    let named = |field: &str| asked.body.get(field).and_then(|name| name.as_str());
+    vec![match (named("db"), named("collection")) {
+        (Some(db), Some(name)) => (Action::Validate, On::Collection(db, name)),
+        (db, _) => (Action::Validate, On::Database(db.unwrap_or_default())),
+    }]
+}
+
 /// `explain`: the privileges of the explained command.
 pub fn explain<'a>(asked: &Asked<'a>) -> Vec<Required<'a>> {
     let explained = asked

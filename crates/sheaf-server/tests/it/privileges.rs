@@ -65,6 +65,9 @@ fn of_commands() {
         ),
         ("{currentOp: 1}", "inprog cluster"),
         ("{dbStats: 1}", "dbStats d"),
+        ("{validateDBMetadata: 1, db: 'e'}", "validate e"),
+        // All databases, which have no name here.
+        ("{validateDBMetadata: 1}", "validate "),
         (
             "{create: 'v', viewOn: 'c', pipeline: [{$lookup: {from: 'x'}}]}",
             "createCollection d.v, find d.c, find d.x",

@@ -3,6 +3,7 @@
 //! Most start the real `sheafd` (see [`server`]); those of the network layer run it in this process
 //! with a test service (see [`echo`]).
 
+mod access;
 mod bombs;
 mod bulk_write;
 mod certificates;

@@ -52,7 +52,7 @@ pub fn check(
     if matches!(command.privileges, Privileges::Open) {
         return Ok(());
     }
-    if has_duplicates(request.body) {
+    if has_duplicates(request.body) || repeats_a_sequence(request) {
         return Err(Error::new(
             ErrorCode(40413),
             format!("a field of '{}' is a duplicate field", command.name),
@@ -80,6 +80,14 @@ pub fn check(
         None if is_allowed && !required.is_empty() => Ok(()),
         None => Err(requires_authentication(command)),
     }
+}
+
+/// Whether a field came twice: as a document sequence and in the body, or as two sequences.
+fn repeats_a_sequence(request: &Request<'_>) -> bool {
+    let names = || (request.sequences.iter()).map(|sequence| sequence.identifier());
+    names().enumerate().any(|(at, name)| {
+        request.body.get(name).is_some() || names().take(at).any(|other| other == name)
+    })
 }
 
 /// Reads the connection's user again if users or roles have changed. A user that was dropped, even

@@ -1,11 +1,13 @@
 //! Commands on what is stored and what runs.
 
 use super::Row;
-use crate::command::{data_size, filemd5, get_diagnostic_data, lock_info, validate_db_metadata};
+use crate::command::{
+    data_size, filemd5, get_diagnostic_data, lock_info, privileges, validate_db_metadata,
+};
 use crate::command_facts::Compat::{Differs, Same};
 use crate::command_facts::Kind::Diagnostic;
 use crate::command_facts::Names::{FullName, Nothing};
-use crate::command_facts::Privileges::All;
+use crate::command_facts::Privileges::{All, ByArguments};
 use crate::command_facts::Resource::Cluster;
 use crate::command_facts::{
     Action, ApiV1, Command, CountsAs, Database, InTransaction, MaxTime, ReadConcern, Resource,
@@ -109,7 +111,10 @@ pub(super) static DIAGNOSTICS: &[Row] = &[
             database: Database::Any,
             help: "Lists definitions outside a version of the Stable API",
             compat: Same,
-            privileges: All(&[(Action::Validate, Resource::Database)]),
+            privileges: ByArguments(
+                privileges::validate_db_metadata,
+                "validate on the named database, or on all",
+            ),
             sensitive: &[],
             collection: Nothing,
             target: Target::Collection,

@@ -24,6 +24,7 @@ mod privileges;
 mod query_settings;
 mod query_stats;
 mod refusals;
+mod roles;
 mod server;
 mod session_codes;
 mod system_views;

@@ -32,6 +32,8 @@ ODD = [
 INTERNAL = {1: "InternalError", 8: "UnknownError"}
 
 FIND = {"find": "c", "filter": {"a": {"$gt": 1}, "s": "x"}, "projection": {"a": 1, "l": {"$slice": [0, 1]}, "m": {"$elemMatch": {"x": 1}}, "e": {"$add": ["$a", 1]}}, "sort": {"a": 1, "t": -1}, "skip": 1, "limit": 2, "batchSize": 1, "singleBatch": True, "hint": {"a": 1}, "comment": "c", "maxTimeMS": 5000, "readConcern": {"level": "local"}, "max": {"a": 9}, "min": {"a": 1}, "returnKey": False, "showRecordId": True, "tailable": False, "noCursorTimeout": False, "awaitData": False, "allowPartialResults": False, "allowDiskUse": True, "let": {"v": 1}, "collation": {"locale": "en", "strength": 2, "caseLevel": False, "caseFirst": "off", "numericOrdering": True, "alternate": "shifted", "maxVariable": "punct", "backwards": False, "normalization": False}}  # fmt: skip
+PRIVILEGES = [{"resource": {"db": "args", "collection": "c"}, "actions": ["find"]}]
+
 ROWS = [
     FIND,
     {"find": "capped", "tailable": True, "awaitData": True, "batchSize": 0, "$readPreference": {"mode": "primary"}, "oplogReplay": True, "term": 1},
@@ -156,6 +158,27 @@ ROWS = [
     {"hello": 1, "helloOk": True, "topologyVersion": {"processId": ObjectId("0" * 24), "counter": Int64(0)}, "maxAwaitTimeMS": 1, "compression": ["zlib"], "client": {"driver": {"name": "d", "version": "1"}, "os": {"type": "l"}, "application": {"name": "a"}}, "saslSupportedMechs": "admin.a", "speculativeAuthenticate": {"saslStart": 1}, "loadBalanced": False, "comment": 1},
     {"isMaster": 1, "hostInfo": "x"},
     {"logout": 1},
+    {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": b"n,,n=a,r=x", "autoAuthorize": 1, "options": {"skipEmptyExchange": True}},
+    {"saslContinue": 1, "conversationId": 1, "payload": b"c=biws,r=x,p=AAAA"},
+    {"authenticate": 1, "mechanism": "MONGODB-X509", "user": "CN=a"},
+    {"createUser": "u", "pwd": "secret", "customData": {"a": 1}, "roles": ["read", {"role": "read", "db": "d"}], "authenticationRestrictions": [{"clientSource": ["10.0.0.0/8"], "serverAddress": ["::1"]}], "mechanisms": ["SCRAM-SHA-1"], "digestPassword": True, "writeConcern": {"w": 1}, "comment": 1},
+    {"updateUser": "u", "pwd": "secret", "customData": {"a": 1}, "roles": ["read"], "authenticationRestrictions": [{"clientSource": ["10.0.0.0/8"]}], "mechanisms": ["SCRAM-SHA-1"], "digestPassword": True, "comment": 1},
+    {"grantRolesToUser": "u", "roles": ["read", {"role": "readWrite", "db": "d"}], "comment": 1},
+    {"revokeRolesFromUser": "u", "roles": ["read"], "comment": 1},
+    {"usersInfo": {"user": "u", "db": "args"}, "showCredentials": True, "showCustomData": True, "showPrivileges": True, "showAuthenticationRestrictions": True, "filter": {"user": "u"}, "comment": 1},
+    {"usersInfo": {"forAllDBs": True}, "filter": {"mechanisms": "SCRAM-SHA-1"}},
+    {"createRole": "r", "privileges": PRIVILEGES, "roles": ["read"], "authenticationRestrictions": [{"clientSource": ["10.0.0.0/8"]}], "writeConcern": {"w": 1}, "comment": 1},
+    {"updateRole": "r", "privileges": PRIVILEGES, "roles": ["read"], "authenticationRestrictions": [], "comment": 1},
+    {"grantPrivilegesToRole": "r", "privileges": PRIVILEGES, "comment": 1},
+    {"revokePrivilegesFromRole": "r", "privileges": PRIVILEGES, "comment": 1},
+    {"grantRolesToRole": "r", "roles": ["readWrite"], "comment": 1},
+    {"revokeRolesFromRole": "r", "roles": ["readWrite"], "comment": 1},
+    {"rolesInfo": ["r", {"role": "read", "db": "args"}], "showPrivileges": "asUserFragment", "showAuthenticationRestrictions": True, "showBuiltinRoles": True, "comment": 1},
+    {"invalidateUserCache": 1, "$db": "admin"},
+    {"dropUser": "u", "comment": 1},
+    {"dropRole": "r", "comment": 1},
+    {"dropAllUsersFromDatabase": 1, "comment": 1},
+    {"dropAllRolesFromDatabase": 1, "comment": 1},
     {"replSetInitiate": {"_id": "rs0", "version": 1, "members": [{"_id": 0, "host": "localhost:1", "priority": 1, "votes": 1, "arbiterOnly": False, "tags": {"a": "b"}}], "settings": {"chainingAllowed": True}}, "$db": "admin"},
     {"replSetReconfig": {"_id": "rs0", "version": 2, "members": [{"_id": 0, "host": "localhost:1"}]}, "force": True, "maxTimeMS": 10, "$db": "admin"},
     {"replSetGetConfig": 1, "commitmentStatus": True, "comment": 1, "$db": "admin"},

@@ -301,7 +301,7 @@ fn rows_on_disk() {
     expect_test::expect![[r#"
         c\xab\xab\xab\xab\xab\xabK\xab\xab\xab\xab\xab\xab\xab\xab\xab  {"ns":"test.c","ident":"collection-1-abababababababab","table":{"$numberLong":"1"},"options":{},"indexes":[{"spec":{"v":{"$numberInt":"2"},"key":{"_id":{"$numberInt":"1"}},"name":"_id_"},"ident":"index-2-abababababababab","table":{"$numberLong":"2"},"ready":true,"multikeyPaths":[[]]},{"spec":{"v":{"$numberInt":"2"},"key":{"a.b":{"$numberInt":"-1"},"c":{"$numberInt":"1"}},"name":"a.b_-1_c_1","unique":true},"ident":"index-3-abababababababab","table":{"$numberLong":"3"},"ready":true,"multikeyPaths":[[{"$numberInt":"0"},{"$numberInt":"1"}],[]]}],"buildTables":[]}
         n  {"next":{"$numberLong":"4"}}
-        t  {"clock":{"$timestamp":{"t":1030,"i":0}}}
+        t  {"clock":{"$timestamp":{"t":1020,"i":0}}}
         v  {"format":{"$numberLong":"1"}}
     "#]].assert_eq(&rows);
 }

@@ -703,16 +703,19 @@ fn statistics_follow_the_stored_data() {
         client.ok(&command(text));
     }
     let stats = client.ok(&command("{dbStats: 1, freeStorage: 1}"));
+    // system.views, with the definition of the view, is counted.
     for (name, n) in [
-        ("collections", 2),
+        ("collections", 3),
         ("views", 1),
-        ("objects", 3),
+        ("objects", 4),
         ("indexes", 3),
     ] {
         assert_eq!(int(&stats, name), n, "{name} in {stats:?}");
     }
     // The BSON sizes of the documents: 14 for {_id}; 8 plus the characters and a zero for {s}.
-    let bytes = (14 + 8 + 10) + (14 + 8 + 1) + 14;
+    // The view's row is {_id: 'test.v', viewOn: 'a', pipeline: []}.
+    let view = 5 + 16 + 14 + 15;
+    let bytes = (14 + 8 + 10) + (14 + 8 + 1) + 14 + view;
     assert_eq!(
         stats.get("dataSize").and_then(|v| v.as_f64()),
         Some(f64::from(bytes))

@@ -306,8 +306,8 @@ fn depth_bombs() {
         assert_ne!(reply.body.get("n").and_then(|v| v.as_i64_exact()), Some(1));
         client.ok(&doc! {"ping": 1, "$db": "admin"});
     }
-    // A stored document may have a hundred levels at most.
-    for (depth, taken) in [(95, true), (120, false), (210, false)] {
+    // A stored document may have 180 levels at most.
+    for (depth, taken) in [(95, true), (175, true), (185, false), (210, false)] {
         let reply =
             client.run(&doc! {"insert": "deep", "documents": [nested(depth)], "$db": "test"});
         let stored = reply.body.get("n").and_then(|v| v.as_i64_exact()) == Some(1);

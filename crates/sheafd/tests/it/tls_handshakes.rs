@@ -128,13 +128,14 @@ fn an_endless_handshake_is_cut_off() {
     record.extend([1, 0xff, 0xff, 0xff]);
     record.resize(5 + 0x4000, 0);
     let mut socket = server.socket();
-    let mut sent = 0usize;
     let begin = Instant::now();
     while socket.write_all(&record).is_ok() {
-        sent += record.len();
-        assert!(sent < 64 << 20, "the server reads without end");
+        // What arrives after the refusal is discarded for a moment, however much it is.
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "the server reads without end"
+        );
     }
-    assert!(begin.elapsed() < Duration::from_secs(30));
     assert_alive(&server, &files);
 }
 

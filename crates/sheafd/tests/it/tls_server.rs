@@ -202,12 +202,7 @@ fn rotation_and_status() {
             "tlsX509ExpirationWarningThresholdDays=60000",
         ],
     );
-    assert!(
-        server
-            .log()
-            .iter()
-            .any(|line| line.contains("\"ssl\":\"on\""))
-    );
+    server.wait_log("\"ssl\":\"on\"");
     server.wait_log("The server's certificate expires soon");
     let mut open = client(&server, &files);
     open.ok(&doc! {"ping": 1, "$db": "admin"});

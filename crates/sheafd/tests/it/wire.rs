@@ -251,7 +251,7 @@ fn nesting_to_the_limit_and_beyond() {
         });
     }
     // Deeper than a message may be nested.
-    for levels in [150, 10_000] {
+    for levels in [250, 10_000] {
         let reply = client.run(&doc! {
             "find": "c",
             "filter": nested(levels, "a", doc! {}),

@@ -227,7 +227,7 @@ def test_oplog_replays(member):
             }
 
         expected = state()
-        assert set(expected) == {"capped", "c", "view", "renamed"}
+        assert set(expected) == {"capped", "c", "view", "renamed", "system.views"}
         c.drop_database("replayed")
         for entry in entries:
             about = entry["o"].get("applyOps", [entry])

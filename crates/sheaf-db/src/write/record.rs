@@ -26,7 +26,7 @@ const PLACE_BYTES_MAX: usize = 8 << 20;
 impl WriteUnitOfWork {
     /// Validates a new document, or the result of updating `old`, with the collection's validator.
     /// Errors: `DocumentValidationFailure`, those of the validator's expressions.
-    fn check_document(
+    pub(super) fn check_document(
         &self,
         op: &StatementContext,
         slot: Slot,

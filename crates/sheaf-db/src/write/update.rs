@@ -168,6 +168,12 @@ fn update_record(
             }
             Applied::Changed { document, modified } => {
                 let new = RawDoc::stored(&document)?;
+                if matches!(modified, ModifiedBy::Everything) && document == bytes {
+                    // A replacement by the same content is validated, but nothing is written.
+                    unit.check_document(op, slot, new, Some(now))?;
+                    unchanged(update, &record.id, now, result)?;
+                    return Ok(true);
+                }
                 let updated = UpdatedRecord {
                     id: &record.id,
                     old: now,

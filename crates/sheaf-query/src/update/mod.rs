@@ -7,8 +7,7 @@
 //! An update is a *replacement* (a document of plain fields), *operators* (`{$set: ...}`) or a
 //! *pipeline* (an array of stages). Fields that the update does not change are copied as bytes. An
 //! update whose result is identical to the stored document is [`Outcome::NoChange`]: the caller
-//! writes nothing. A replacement without `_id` counts as a change even then, as in MongoDB: it is
-//! validated, written and reported as modified.
+//! writes nothing. A replacement without `_id` is a change even then, so that it is validated.
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DateTime, DocBuf, RawArray, RawDoc, RawValue, Timestamp};
@@ -163,7 +162,7 @@ impl<'u> UpdateDriver<'u> {
         }
     }
 
-    /// Whether the update counts as a change of documents that already have its result.
+    /// Whether the update is a change even of documents that already have its result.
     fn always_changes(&self) -> bool {
         matches!(self.form, Form::Replacement(new) if new.get("_id").is_none())
     }

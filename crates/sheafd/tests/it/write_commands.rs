@@ -131,10 +131,10 @@ fn updates() {
                 "{find: 'c', filter: {_id: {$gte: 7}}, sort: {_id: 1}}",
                 "{cursor: {firstBatch: [{_id: 7, a: 7}, {_id: 8, c: 3}], id: {$numberLong: '0'}, ns: 'test.c'}}",
             ),
-            // A replacement without _id is a change even if the document has its content already.
+            // An identical replacement changes nothing, but without _id it is validated.
             (
                 "{update: 'c', updates: [{q: {_id: 7}, u: {a: 7}}]}",
-                "{n: 1, nModified: 1}",
+                "{n: 1, nModified: 0}",
             ),
             (
                 "{update: 'c', updates: [{q: {_id: 7}, u: {_id: 7, a: 7}}]}",

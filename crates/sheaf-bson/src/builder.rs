@@ -17,6 +17,9 @@ use crate::raw::{RawDoc, RawElement};
 use crate::raw_value::RawValue;
 use crate::value::{ArrayBuf, DocBuf, Value};
 
+/// Digits of the largest index of an array.
+const INDEX_DIGITS_MAX: usize = 10;
+
 /// Writes one document.
 #[derive(Debug)]
 pub struct DocBuilder {
@@ -82,9 +85,18 @@ impl DocBuilder {
     fn index_key(&mut self, type_byte: u8) {
         let index = self.current.next;
         self.current.next = index.wrapping_add(1);
-        self.out.push(type_byte);
-        write_index(&mut self.out, index);
-        self.out.push(0);
+        // A copy of constant length, cut afterwards, is cheaper than three of varying lengths.
+        let mut header = [0u8; 1 + INDEX_DIGITS_MAX + 1];
+        let digits = index.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut rest = index;
+        for digit in header[1..=digits].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        header[0] = type_byte;
+        let end = self.out.len() + digits + 2;
+        self.out.extend_from_slice(&header);
+        self.out.truncate(end);
     }
 
     fn string(&mut self, text: &str) {
@@ -266,10 +278,9 @@ impl DocBuilder {
 
     /// Appends any [`AppendBson`] value under the next index key.
     pub fn push_bson<T: AppendBson + ?Sized>(&mut self, value: &T) -> &mut DocBuilder {
-        let mut key = Vec::new();
-        write_index(&mut key, self.current.next);
+        let key = self.current.next.to_string();
         self.current.next = self.current.next.wrapping_add(1);
-        value.append_to(std::str::from_utf8(&key).unwrap_or("0"), self);
+        value.append_to(&key, self);
         self
     }
 
@@ -382,22 +393,6 @@ impl ArrayBuilder {
     pub fn finish(self) -> ArrayBuf {
         ArrayBuf::from_vec_unchecked(self.inner.finish_into())
     }
-}
-
-#[inline]
-fn write_index(out: &mut Vec<u8>, index: u32) {
-    let mut digits = [0u8; 10];
-    let mut at = digits.len();
-    let mut rest = index;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 /// A type whose values can be appended to a document by reference.

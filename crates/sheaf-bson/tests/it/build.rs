@@ -77,3 +77,22 @@ fn keys_are_cut_at_a_zero_byte() {
     b.append("a\0b", 1).append("c", 2);
     assert_eq!(b.finish(), doc! {"a": 1, "c": 2});
 }
+
+#[test]
+fn indexes_of_any_length() {
+    let mut out = DocBuilder::new();
+    out.begin_array("a");
+    for n in 0..1001 {
+        out.push(n);
+    }
+    out.end();
+    let doc = out.finish();
+    let array = doc.get("a").and_then(|value| value.as_array()).unwrap();
+    let keys: Vec<String> = RawDoc::parse(array.as_bytes())
+        .unwrap()
+        .iter()
+        .map(|element| element.key().to_owned())
+        .collect();
+    let wanted: Vec<String> = (0..1001).map(|n: i32| n.to_string()).collect();
+    assert_eq!(keys, wanted);
+}

@@ -206,7 +206,8 @@ impl PlanStage for ClusteredScan {
         Ok(StageState::Advanced(Member {
             record_id: Some(self.record_id()?),
             doc: Some(Doc::Shared(self.cursor.value_bytes())),
-            ..Default::default()
+            key: None,
+            sort_key: None,
         }))
     }
 

@@ -63,7 +63,8 @@ impl PlanStage for CollScan {
         Ok(StageState::Advanced(Member {
             record_id: Some(self.cursor.record_id()?),
             doc: Some(Doc::Shared(self.cursor.value_bytes())),
-            ..Default::default()
+            key: None,
+            sort_key: None,
         }))
     }
 

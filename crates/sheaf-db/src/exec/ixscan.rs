@@ -97,10 +97,12 @@ impl PlanStage for IndexScan {
                 return Ok(StageState::NeedTime);
             }
         }
+        // All fields are written: the rest of a default would be dropped for each key.
         Ok(StageState::Advanced(Member {
             record_id: Some(record_id),
+            doc: None,
             key: self.keep_key.then(|| self.cursor.key()),
-            ..Default::default()
+            sort_key: None,
         }))
     }
 

@@ -7,7 +7,7 @@ use sheaf_bson::error_code::Result;
 use sheaf_bson::{Collator, RawDoc, RawValue, Value};
 
 use super::eval::{EvalContext, EvalValue};
-use super::parser::{self, parse};
+use super::parse::{parse, parse_with_current};
 use super::script::ScriptExpression;
 use super::{Expression, VariableScope};
 
@@ -89,7 +89,7 @@ pub(crate) struct LevelExpression(Expression);
 impl LevelExpression {
     /// Parses an expression. Errors: as [`parse`].
     pub(crate) fn parse(spec: RawValue<'_>, scope: &VariableScope) -> Result<LevelExpression> {
-        parser::parse_with_current(spec, scope).map(LevelExpression)
+        parse_with_current(spec, scope).map(LevelExpression)
     }
 
     /// Evaluates the expression for a level of a document. Errors: those of the evaluation.

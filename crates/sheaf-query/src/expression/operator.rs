@@ -87,7 +87,7 @@ pub(super) fn all_constant(args: &[Expression]) -> bool {
         .all(|arg| matches!(arg, Expression::Constant(_)))
 }
 
-/// Whether an operand of a [`Named`](super::operators::Named) operator is absent.
+/// Whether an operand of a [`Named`](super::entry::Named) operator is absent.
 pub(super) fn is_absent(arg: &Expression) -> bool {
     matches!(arg, Expression::Constant(None))
 }

@@ -12,75 +12,49 @@ use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::json::shell;
 use sheaf_bson::{RawDoc, RawValue, Value};
 
+use super::entry::{Entry, Named};
 use super::field_path::{self, Base, FieldPathExpr};
-use super::operators::{self, Entry, Named};
 use super::variables::{Binding, VariableScope, check_read_name, check_user_name};
 use super::{Expression, arithmetic, budget, folding, location, script_parser};
 
 /// Maximum nesting of operators, documents and arrays together.
 const DEPTH_MAX: usize = 200;
 
-/// Parses an expression. Errors: an unknown or malformed operator, variable or path, which the
-/// message names.
-pub fn parse(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
-    parse_within(value, scope, Vec::new())
-}
-
-/// Parses an expression in which `$$CURRENT` is the variable in slot 0.
-/// Errors: as [`parse`].
-pub(super) fn parse_with_current(value: RawValue<'_>, scope: &VariableScope) -> Result<Expression> {
-    parse_within(value, scope, vec!["CURRENT".into()])
-}
-
-fn parse_within(
-    value: RawValue<'_>,
-    scope: &VariableScope,
-    locals: Vec<Box<str>>,
-) -> Result<Expression> {
-    let mut parser = Parser {
-        scope,
-        locals,
-        depth: 0,
-        failure: None,
-    };
-    let body = parser.operand(value)?;
-    // The whole text is parsed first: a call of constants that fails is the later error.
-    if let Some(failure) = parser.failure {
-        return Err(failure);
-    }
-    Ok(match scope.collator() {
-        Some(collator) if may_compare(&body) => Expression::Collated {
-            collator: collator.clone(),
-            body: Box::new(body),
-        },
-        _ => body,
-    })
-}
-
-/// Whether an expression contains an operator, which may compare text.
-fn may_compare(expression: &Expression) -> bool {
-    match expression {
-        Expression::Constant(_) | Expression::FieldPath(_) => false,
-        Expression::Object(fields) => fields.iter().any(|(_, e)| may_compare(e)),
-        Expression::Array(values) => values.iter().any(may_compare),
-        _ => true,
-    }
-}
-
-/// Parses a document `{$op: ...}` or `{a: ..., b: ...}` as an expression.
-/// Errors: as [`parse`].
-pub fn parse_operand(doc: RawDoc<'_>, scope: &VariableScope) -> Result<Expression> {
-    parse(RawValue::Document(doc), scope)
-}
-
 /// The state of a parse: the visible constants and the variables bound so far.
 pub struct Parser<'s> {
     scope: &'s VariableScope,
+    /// Looks up an operator by its name.
+    find: fn(&str) -> Option<&'static Entry>,
     /// Variable names by slot; an inner name hides an outer one.
     locals: Vec<Box<str>>,
     depth: usize,
     /// The first error of a call of constants.
     failure: Option<Error>,
+}
+
+impl<'s> Parser<'s> {
+    /// A parser of expressions with the operators that `find` knows. `locals` are the variables
+    /// bound before, by slot.
+    pub(super) fn new(
+        scope: &'s VariableScope,
+        find: fn(&str) -> Option<&'static Entry>,
+        locals: Vec<Box<str>>,
+    ) -> Parser<'s> {
+        Parser {
+            scope,
+            find,
+            locals,
+            depth: 0,
+            failure: None,
+        }
+    }
+
+    /// Parses a whole expression. Errors: those of its text, then those of calls of constants.
+    pub(super) fn whole(mut self, value: RawValue<'_>) -> Result<Expression> {
+        let body = self.operand(value)?;
+        // The whole text is parsed first: a call of constants that fails is the later error.
+        self.failure.map_or(Ok(body), Err)
+    }
 }
 
 impl Parser<'_> {
@@ -290,7 +264,7 @@ impl Parser<'_> {
     }
 
     fn operator(&mut self, name: &str, operand: RawValue<'_>) -> Result<Expression> {
-        match operators::find(name) {
+        match (self.find)(name) {
             Some(Entry::Form(_, parse)) => parse(self, operand).map(|e| self.fold(e)),
             Some(Entry::Named(named)) => self.named(named, operand).map(|e| self.fold(e)),
             Some(Entry::Call(operator)) => {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
-use sheaf_bson::{Collator, DateTime, RawDoc, Timestamp, Value};
+use sheaf_bson::{Collator, DateTime, Timestamp, Value};
 
 /// The constants used to parse an expression. The default one has no `$$NOW`.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ pub struct VariableScope {
 }
 
 /// The system variables that a command sets for all its expressions.
-const SYSTEM_CONSTANTS: &[&str] = &[
+pub(super) const SYSTEM_CONSTANTS: &[&str] = &[
     "NOW",
     "CLUSTER_TIME",
     "JS_SCOPE",
@@ -117,37 +117,9 @@ impl VariableScope {
         self
     }
 
-    /// Adds the variables of a command's `let`. Values are expressions without field paths; each
-    /// sees the variables before it. Errors: FailedToParse for an invalid name, 4890500 for a value
-    /// that reads the document.
-    pub fn with_let(mut self, vars: RawDoc<'_>) -> Result<VariableScope> {
-        for element in vars {
-            let name = element.key();
-            if SYSTEM_CONSTANTS.contains(&name) {
-                return Err(Error::new(
-                    ErrorCode(4738901),
-                    format!("'{name}' is a system variable, which 'let' cannot set"),
-                ));
-            }
-            check_user_name(name)?;
-            self.in_let = true;
-            let expression = super::parse(element.value(), &self);
-            self.in_let = false;
-            let expression = expression?;
-            let reads = expression.dependencies();
-            if reads.whole_document || !reads.paths.is_empty() {
-                return Err(Error::new(
-                    ErrorCode(4890500),
-                    format!(
-                        "the value of the variable '{name}' in 'let' must not refer to fields of a document"
-                    ),
-                ));
-            }
-            let value = expression.evaluate_on(RawDoc::EMPTY)?.into_value();
-            // A missing value ($$REMOVE) makes the variable null.
-            self.bind(name, value.unwrap_or(Value::Null));
-        }
-        Ok(self)
+    /// Whether the values of a command's `let` are being parsed.
+    pub(super) fn set_in_let(&mut self, in_let: bool) {
+        self.in_let = in_let;
     }
 
     /// The bound names with their values, in order of binding; `None` is missing.

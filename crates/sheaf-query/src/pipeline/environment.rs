@@ -17,7 +17,8 @@ use std::sync::Arc;
 use sheaf_bson::error_code::{Error, ErrorCode, Result};
 use sheaf_bson::{DocBuf, DocBuilder, RawDoc, RawValue};
 
-use super::{BLOCKING_BYTES_MAX, OptimizedPipeline, Pipeline};
+use super::limits::BLOCKING_BYTES_MAX;
+use super::{OptimizedPipeline, Pipeline};
 use crate::expression::random_bits;
 use crate::matcher::ParseContext;
 

@@ -17,9 +17,9 @@ use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
 use crate::sort::chunks::Chunks;
 
-use super::BLOCKING_BYTES_MAX;
 use super::accumulator::{Accumulator, AccumulatorFeed, AccumulatorSpec};
 use super::environment::{Environment, SpillStats, SpillStore, SpilledRecord};
+use super::limits::BLOCKING_BYTES_MAX;
 use super::unwind::Unwind;
 
 /// A parsed `$group`.

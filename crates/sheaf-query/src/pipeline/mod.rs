@@ -24,6 +24,7 @@ mod doc_queue;
 pub mod environment;
 mod exec;
 pub mod group;
+pub mod limits;
 mod operand;
 mod optimize;
 mod parse;
@@ -48,13 +49,6 @@ pub use unwind::Unwind;
 use self::stages::merge::Merge;
 use self::stages::out::Out;
 use self::stages::vector_search::{self, VectorSearch};
-
-/// Maximum number of stages of a pipeline.
-pub const STAGES_MAX: usize = 1000;
-/// Maximum nesting depth of sub-pipelines.
-pub const SUB_PIPELINE_DEPTH_MAX: usize = 20;
-/// Memory limit of a blocking stage, in bytes.
-pub const BLOCKING_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// A parsed pipeline.
 #[derive(Debug, Clone, Default)]

@@ -12,10 +12,11 @@ use crate::matcher::{self, ParseContext};
 use crate::sort::{SortPattern, SortSpec};
 
 use super::group::Group;
+use super::limits::{STAGES_MAX, SUB_PIPELINE_DEPTH_MAX};
 use super::place::{PipelinePlace, PipelineTarget, Place};
 use super::stage::{ParsedStage, StageContext};
 use super::unwind::Unwind;
-use super::{Pipeline, PipelineSource, STAGES_MAX, SUB_PIPELINE_DEPTH_MAX, Stage, score};
+use super::{Pipeline, PipelineSource, Stage, score};
 use super::{sources, stages};
 
 /// Parses the operand of one stage; some stages are shorthand for several.

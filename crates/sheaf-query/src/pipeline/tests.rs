@@ -14,6 +14,7 @@ use sheaf_bson::error_code::ErrorCode;
 use sheaf_bson::json::typed;
 use sheaf_bson::{DateTime, DocBuf, doc};
 
+use super::limits::STAGES_MAX;
 use super::*;
 use crate::expression::VariableScope;
 use crate::matcher::ParseContext;

@@ -21,7 +21,7 @@ const RULES: Rules<'_> = Rules {
         "update/ validation.rs",
         "growth.rs lib.rs",
     ],
-    circle_files_max: 16,
+    circle_files_max: 11,
     upward: &[],
 };
 

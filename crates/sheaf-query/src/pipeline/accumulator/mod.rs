@@ -30,7 +30,7 @@ use crate::key_table::KeyTable;
 use crate::matcher::Dependencies;
 use crate::sort::{SortKeyGenerator, SortPattern};
 
-use super::BLOCKING_BYTES_MAX;
+use super::limits::BLOCKING_BYTES_MAX;
 
 mod parse;
 mod ranked;

@@ -19,12 +19,13 @@ use crate::arithmetic::Number;
 use crate::expression::location;
 use crate::expression::projection_exec::ProjectionExec;
 use crate::matcher::Dependencies;
+use crate::pipeline::Stage;
 use crate::pipeline::accumulator::AccumulatorFeed;
 use crate::pipeline::doc_queue::DocQueue;
 use crate::pipeline::environment::Environment;
 use crate::pipeline::group::Group;
+use crate::pipeline::limits::BLOCKING_BYTES_MAX;
 use crate::pipeline::stage::{ParsedStage, Passes, PipelineStage, Pushed, StageContext, StageExec};
-use crate::pipeline::{BLOCKING_BYTES_MAX, Stage};
 
 use super::bucket::{is_expression, sort_by};
 use super::granularity::Granularity;

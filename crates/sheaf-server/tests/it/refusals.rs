@@ -496,11 +496,11 @@ fn options_are_read_as_in_mongodb() {
         &mut client,
         &[
             ("{insert: 'c', documents: [{_id: 1, x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}]}", "{n: 1}"),
-            // A replacement without _id is compared before it gets one.
+            // An identical replacement is no modification, with or without _id.
             ("{update: 'c', updates: [{q: {_id: 1}, u: {_id: 1, x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}}]}",
              "{n: 1, nModified: 0}"),
             ("{update: 'c', updates: [{q: {_id: 1}, u: {x: 5, a: [1, 2, 3, 4], b: [10, 20, 30]}}]}",
-             "{n: 1, nModified: 1}"),
+             "{n: 1, nModified: 0}"),
             ("{find: 'c', filter: {a: {$gte: 3}}, projection: {'a.$': 1, b: {$slice: -2}}}", "{ok: 1.0}"),
             ("{find: 'c', filter: {a: {$gte: 3}}, projection: {'a.$': 1, a: {$slice: 2}}}", "{code: 28667}"),
             ("{create: 'd', idIndex: {key: {_id: 1}, name: '_id_', v: 2.5}}", "{code: 2}"),
